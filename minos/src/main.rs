@@ -10,6 +10,7 @@ mod lab;
 #[cfg(not(feature = "lab"))]
 #[path = "no_lab.rs"]
 mod lab;
+mod rack;
 mod rate;
 mod secret;
 mod serve;
@@ -39,6 +40,7 @@ enum Command {
     Ctl(ctl::CtlArgs),
     Del(client::DelArgs),
     Get(client::GetArgs),
+    Rack(rack::RackArgs),
     Secret(secret::SecretArgs),
     Serve(Box<serve::ServeOptions>),
     Set(client::SetArgs),
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         Command::Ctl(args) => ctl::run(args),
         Command::Del(args) => return client::exit_code(args.run()),
         Command::Get(args) => return client::exit_code(args.run()),
+        Command::Rack(args) => rack::run(args),
         Command::Secret(args) => secret::run(args),
         Command::Set(args) => return client::exit_code(args.run()),
         Command::Stats(args) => return client::exit_code(args.run()),

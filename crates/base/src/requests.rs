@@ -38,6 +38,8 @@ pub enum StatsGroup {
     Minos,
     /// The tier below memory.
     Flash,
+    /// The nodes of the rack.
+    Rack,
 }
 
 impl StatsGroup {
@@ -53,6 +55,7 @@ impl StatsGroup {
             b"reset" => Self::Reset,
             b"minos" => Self::Minos,
             b"flash" => Self::Flash,
+            b"rack" => Self::Rack,
             _ => return None,
         })
     }

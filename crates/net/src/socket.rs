@@ -1,14 +1,18 @@
 //! A connected stream socket that never blocks.
 
 use std::{
-    io::IoSlice,
+    io::{self, IoSlice},
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    path::Path,
 };
 
 use rustix::{
     io::Errno,
-    net::{RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown},
+    net::{
+        AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+        SocketType, socket_with,
+    },
 };
 
 /// A connected stream socket. Its calls never block and never raise SIGPIPE.
@@ -32,6 +36,17 @@ impl Socket {
     /// Takes a connected descriptor that is already in non-blocking mode.
     pub fn from_nonblocking(fd: OwnedFd) -> Self {
         Self { fd }
+    }
+
+    /// Connects to the Unix socket at `path`.
+    ///
+    /// # Errors
+    /// Nobody listens there, or too many are about to be accepted.
+    pub fn connect(path: &Path) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
+        Ok(Self { fd })
     }
 
     /// Descriptor number, for `stats conns`.

@@ -8,6 +8,7 @@
 mod datagram;
 mod memcache;
 mod ops;
+mod rack;
 mod server;
 mod tcp;
 mod worker;

@@ -6,6 +6,7 @@ mod flash;
 mod memory;
 mod native;
 mod options;
+mod rack;
 mod values;
 
 use std::{io::Write, sync::Arc};
@@ -15,10 +16,11 @@ use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
 use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
 pub(crate) use options::ServeOptions;
+pub(crate) use values::random_seed;
 #[cfg(feature = "lab")]
-pub(crate) use values::{Evict, Order, Switch, parse_backing, random_seed};
+pub(crate) use values::{Evict, Order, Switch, parse_backing};
 
-use crate::admin::Reserved;
+use crate::{admin::Reserved, rack::end_with_parent};
 use flash::FlashPath;
 use values::{AccessMode, EngineKind};
 
@@ -94,6 +96,9 @@ fn serve_until_stopped(
 ) -> anyhow::Result<()> {
     // Set up before any client can find the server and stop it.
     let signals = Signals::new(TERM_SIGNALS)?;
+    if options.rack.ends_with_parent {
+        end_with_parent()?;
+    }
     let admin = Reserved::take(&options.admin)?;
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));

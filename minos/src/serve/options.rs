@@ -10,6 +10,7 @@ use super::{
     available::{Available, memory_default},
     flash::FlashOptions,
     native::NativeOptions,
+    rack::{RackOptions, Serves},
     values::{
         AccessMode, EngineKind, Evict, Io, Order, Switch, designs, name_of, names, parse_backing, random_seed,
     },
@@ -164,6 +165,8 @@ pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) native: NativeOptions,
     #[command(flatten)]
+    pub(crate) rack: RackOptions,
+    #[command(flatten)]
     pub(crate) admin: AdminOptions,
 
     /// Sampling of sizes: count one request in K
@@ -205,6 +208,8 @@ impl ServeOptions {
             tracing::warn!(%address, "--memcached: whoever can reach it can read and write");
         }
         server.native = self.native.config(self.access)?;
+        let others = Serves { flash: self.flash.flash.is_some(), native: server.native.is_some() };
+        server.rack = self.rack.config(others)?;
         Ok((server, self.store_config()))
     }
 
@@ -234,6 +239,11 @@ impl ServeOptions {
                     && (self.native.native.is_none() || !self.memcached.is_empty()),
                 "--access erew: requests over TCP reach any worker, and each partition would be one worker's \
                  own; it goes with --native and without --memcached. Use --access crcw",
+            ),
+            (
+                self.rack.rack.is_some()
+                    && matches!(self.backing, Backing::Private | Backing::Hugetlb | Backing::SmallPages),
+                "--rack: other nodes read this one's memory; use --region, or --backing memfd",
             ),
             (
                 self.engine == EngineKind::Store && (self.evict.is_some() || self.large_reserve.is_some()),
@@ -305,7 +315,13 @@ impl ServeOptions {
     fn store_config(&self) -> StoreConfig {
         let mut config = StoreConfig::new(self.memory().0);
         config.partitions = self.partitions;
-        config.backing = self.region.clone().map_or_else(|| self.backing.clone(), Backing::File);
+        config.backing = match (&self.region, &self.backing) {
+            (Some(path), _) => Backing::File(path.clone()),
+            // Other nodes read it.
+            (None, Backing::Auto) if self.rack.rack.is_some() => Backing::Memfd,
+            (None, backing) => backing.clone(),
+        };
+        config.micro_shards = self.rack.micro_shards();
         config.value_bytes_max = self.value_bytes_max();
         config.eviction = self.evict().into();
         config.large_bytes_min = self.large_reserve.map(|size| size.0);

@@ -6,8 +6,11 @@ use super::SourceFile;
 const SERVER: &str = "crates/node/src/";
 
 /// Transports, and the files of the server that may name them.
-const NAMED_IN: [(&str, &[&str]); 3] =
-    [("Socket", &["crates/node/src/tcp/connection.rs"]), ("UdpPort", &[]), ("Epoll", &[])];
+const NAMED_IN: [(&str, &[&str]); 3] = [
+    ("Socket", &["crates/node/src/tcp/connection.rs", "crates/node/src/rack/attach.rs"]),
+    ("UdpPort", &[]),
+    ("Epoll", &[]),
+];
 
 /// A line for each place that names a transport and may not.
 pub(super) fn check(sources: &[SourceFile]) -> Vec<String> {

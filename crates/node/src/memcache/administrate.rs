@@ -6,6 +6,7 @@ use minos_proto::memcache::{Command, Request, ShutdownMode, StatsDetail, compose
 
 use super::session::{Executed, MemcacheSession, Unread};
 use crate::ops::{self, Context, Fetch, Next, Prefixes};
+use crate::rack::Forward;
 
 /// Executes commands without a key.
 pub(super) fn execute<M: Mode, P>(
@@ -19,6 +20,13 @@ pub(super) fn execute<M: Mode, P>(
         Request::FlushAll { delay } => {
             if let Some(emptying) = ops::flush(cx, delay) {
                 return Executed::then(Next::Fetch(Box::new(Fetch::of_emptying(emptying))));
+            }
+            if let Some(rack) = cx.rack.filter(|_| !session.is_peer) {
+                // All nodes are one store. The reply of the last one is the client's.
+                let nodes = rack.others();
+                if !nodes.is_empty() {
+                    return Executed::forward(Forward::to_all(nodes));
+                }
             }
             text::OK
         }

@@ -1,11 +1,12 @@
 //! `get`, `gets`, `gat` and `gats` of one key; those of several keys use the same steps for each.
 
 use minos_base::{Exptime, SizeClass};
-use minos_engine::{Get, Mode, Pinned, Staged};
+use minos_engine::{Get, Mode, Pinned, Staged, StagedOwned};
 use minos_proto::memcache::{compose, text};
 
 use super::session::{Lookup, next_of};
 use crate::ops::{self, Below, Cold, Context, Facts, Next, Placement, Read, Work};
+use crate::rack::{self, Forward, Owner, Remote};
 
 /// The result for one key of a request.
 pub(super) enum Found<M: Mode> {
@@ -17,6 +18,8 @@ pub(super) enum Found<M: Mode> {
     Pinned(Pinned<M>),
     /// It may be on flash. Nothing was counted.
     Cold(Cold),
+    /// Only its owner, another node, can tell. Nothing was counted.
+    AskOwner(Owner),
 }
 
 /// Answers a request for one key.
@@ -34,6 +37,10 @@ pub(super) fn execute<M: Mode, P: Placement>(
         Found::Copied => tx.extend_from_slice(text::VALUE_END),
         Found::Pinned(item) => return Next::Away(Work::send(item, text::VALUE_END)),
         Found::Cold(cold) => return next_of(cold, lookup.hash, key, tx),
+        Found::AskOwner(owner) => {
+            // Its value may be large.
+            return Next::Forward(Box::new(Forward { is_large: true, ..Forward::to(owner) }));
+        }
     }
     Next::Continue
 }
@@ -52,7 +59,7 @@ pub(super) fn find<M: Mode, P: Placement>(
     match touch {
         None => {
             let found = fetch(cx, &lookup, &head, tx);
-            if matches!(found, Found::Cold(_)) {
+            if matches!(found, Found::Cold(_) | Found::AskOwner(_)) {
                 return found;
             }
             ops::count_get(cx, !matches!(found, Found::Missing));
@@ -119,6 +126,9 @@ fn fetch<M: Mode, P: Placement>(
     head: &Head<'_>,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
+    if let Some(owner) = lookup.owner {
+        return fetch_elsewhere(cx, (owner, lookup.staged_there), head, tx);
+    }
     let staged = lookup.staged(cx.store);
     let class = staged.size_class();
     if class.is_some_and(|class| !cx.placement.is_here(class)) {
@@ -133,6 +143,28 @@ fn fetch<M: Mode, P: Placement>(
                 if class.is_some() { cx.placement.serves(longer) } else { cx.placement.is_here(longer) };
             if is_here { fetch_longer(cx, &staged, head, longer, tx) } else { pin(cx, head, tx) }
         }
+    }
+}
+
+/// Copies an item from the memory of the node that owns it.
+fn fetch_elsewhere<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    (owner, staged): (Owner, Option<StagedOwned<'_>>),
+    head: &Head<'_>,
+    tx: &mut Vec<u8>,
+) -> Found<M> {
+    let remote = rack::read(cx, (owner, staged), &head.get, tx, |facts, item, tx| {
+        head.compose(facts, tx);
+        item.copy_value_to(tx);
+        true
+    });
+    match remote {
+        Remote::Missing => Found::Missing,
+        Remote::Copied(class) => {
+            cx.placement.is_here(class);
+            Found::Copied
+        }
+        Remote::AskOwner => Found::AskOwner(owner),
     }
 }
 

@@ -6,10 +6,11 @@ use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, GetMany, Reply, Resume, Tokens, text};
 
 use super::{
-    get,
+    get, remote,
     session::{Executed, Lookup, MemcacheSession, Unread, failed_text},
 };
 use crate::ops::{Cold, Context, Failed, Fetch, Need, Next, Placement, Work};
+use crate::rack::{Forward, Owner};
 use get::Found;
 
 /// A key and the keys behind it.
@@ -50,6 +51,15 @@ pub(super) fn execute<M: Mode, P: Placement>(
                 Stop::Cold(fetch) => {
                     return pause(session, resume(following), Next::Fetch(fetch));
                 }
+                Stop::Elsewhere(mut forward) => {
+                    forward.is_part = following.clone().next().is_some();
+                    let next = Next::Forward(forward);
+                    return if following.clone().next().is_some() {
+                        pause(session, resume(following), next)
+                    } else {
+                        Executed::then(next)
+                    };
+                }
                 Stop::Failed(failed) => {
                     tx.extend_from_slice(failed_text(failed));
                     return Executed::DONE;
@@ -85,6 +95,8 @@ enum Stop<M: Mode> {
     Full,
     /// The items of these keys may be on flash.
     Cold(Box<Fetch<M>>),
+    /// The key's owner, another node, answers.
+    Elsewhere(Box<Forward>),
     /// An item on flash could not be read.
     Failed(Failed),
 }
@@ -106,6 +118,12 @@ impl Line<'_> {
         tx: &mut Vec<u8>,
     ) -> Option<(Stop<M>, Tokens<'a>)> {
         for wanted in group {
+            if let Some(owner) = wanted.lookup.owner.filter(|_| self.request.touch.is_some()) {
+                match self.elsewhere(owner, wanted) {
+                    Some(stop) => return Some(stop),
+                    None => continue,
+                }
+            }
             let start = tx.len();
             let found = get::find(cx, wanted.lookup, wanted.key, self.request.touch, self.with_cas, tx);
             match found {
@@ -113,6 +131,10 @@ impl Line<'_> {
                     return Some((Stop::Cold(fetch(cx, wanted, (class, need))), wanted.from));
                 }
                 Found::Cold(Cold::Failed(failed)) => return Some((Stop::Failed(failed), wanted.from)),
+                Found::AskOwner(owner) => match self.elsewhere(owner, wanted) {
+                    Some(stop) => return Some(stop),
+                    None => continue,
+                },
                 _ => {}
             }
             if let Some(prefixes) = cx.prefixes {
@@ -126,13 +148,19 @@ impl Line<'_> {
                 Found::Missing => {}
                 Found::Copied => tx.extend_from_slice(text::LINE_END),
                 Found::Pinned(item) => return Some((Stop::Pinned(item), wanted.following)),
-                Found::Cold(_) => {}
+                Found::Cold(_) | Found::AskOwner(_) => {}
             }
             if tx.len() >= replies_bytes_max && wanted.following.clone().next().is_some() {
                 return Some((Stop::Full, wanted.following));
             }
         }
         None
+    }
+
+    /// Lets the owner of a key answer. `None` for a line that ends badly, whose values nobody gets.
+    fn elsewhere<'a, M: Mode>(&self, owner: Owner, wanted: &Wanted<'a>) -> Option<(Stop<M>, Tokens<'a>)> {
+        let forward = remote::one_of_many(owner, wanted.key, self.request.touch, self.with_cas);
+        (!self.request.ends_badly).then(|| (Stop::Elsewhere(Box::new(forward)), wanted.following))
     }
 }
 
@@ -150,17 +178,16 @@ fn fetch<M: Mode, P>(
 /// Takes the next keys and looks them up in their prefetched buckets, so that the cache misses overlap (MICA
 /// §4.3.2).
 fn gather<'a, M: Mode, P>(cx: &Context<'a, M, P>, keys: &mut Tokens<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
-    let store = cx.store;
     let mut group = ArrayVec::new();
     while !group.is_full() {
         let from = *keys;
         let Some(key) = keys.next() else { break };
-        let lookup = Lookup::of(store, key);
-        store.prefetch_bucket(lookup.hash);
+        let lookup = Lookup::of(cx, key);
+        lookup.prefetch(cx);
         group.push(Wanted { key, lookup, from, following: *keys });
     }
     for Wanted { lookup, .. } in &mut group {
-        lookup.staged = Some(store.stage(lookup.hash));
+        lookup.stage(cx);
     }
     group
 }

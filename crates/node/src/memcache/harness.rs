@@ -198,6 +198,7 @@ impl<M: Mode> Session<M> {
             admin: &self.desk,
             prefixes: self.desk.prefixes.enabled(),
             fetched: None,
+            rack: None,
         };
         let mut replies = Vec::new();
         let (consumed, next) = serve(&mut cx, &mut self.state, &input, &mut { self.keys_max }, &mut replies);
@@ -226,6 +227,7 @@ impl<M: Mode> Session<M> {
             }
             Next::Away(Work::Finish { store }) => self.finish(store),
             Next::Fetch(_) | Next::Durable(_) => unreachable!("there is no flash"),
+            Next::Forward(_) | Next::Away(Work::Collect { .. }) => unreachable!("there is no rack"),
         }
     }
 
@@ -254,6 +256,7 @@ impl<M: Mode> Session<M> {
             admin: &self.desk,
             prefixes: None,
             fetched: None,
+            rack: None,
         };
         while let Finished::Copy(unfinished) = store.finish(&cx, &mut self.output) {
             store = unfinished;

@@ -6,6 +6,7 @@ use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compo
 
 use super::session::{Lookup, meta_facts, next_of};
 use crate::ops::{self, Below, Context, Facts, Next, Placement, Read, Work};
+use crate::rack::{self, Forward, Owner, Remote};
 
 /// An `mg` and the combined meaning of its flags.
 pub(super) struct MetaGet<'a> {
@@ -30,6 +31,14 @@ enum Answer {
     Refused,
 }
 
+/// Flags that write to the item or read its state before the access changes it.
+const NEED_ENTRY: &[u8] = b"TNRlhu";
+
+/// True if one of these flags does so.
+pub(super) fn needs_entry(flags: MetaFlags<'_>) -> bool {
+    flags.iter().any(|flag| NEED_ENTRY.contains(&flag[0]))
+}
+
 impl<'a> MetaGet<'a> {
     /// Parses the flags.
     pub(super) fn new(
@@ -52,7 +61,7 @@ impl<'a> MetaGet<'a> {
         for flag in flags.iter() {
             match flag[0] {
                 b'v' => get.wants_value = true,
-                b'T' | b'N' | b'R' | b'l' | b'h' | b'u' => get.needs_entry = true,
+                flag if NEED_ENTRY.contains(&flag) => get.needs_entry = true,
                 b'O' => get.opaque_is_too_long = flag.len() > OPAQUE_BYTES_MAX,
                 _ => {}
             }
@@ -65,6 +74,9 @@ impl<'a> MetaGet<'a> {
         cx: &mut Context<'_, M, P>,
         tx: &mut Vec<u8>,
     ) -> Next<M> {
+        if let Some(owner) = self.lookup.owner {
+            return self.read_elsewhere(cx, owner, tx);
+        }
         let staged = self.lookup.staged(cx.store);
         let class = || staged.size_class().or_else(|| cx.store.size_class(self.lookup.hash));
         let class = if self.wants_value { class() } else { None };
@@ -98,6 +110,39 @@ impl<'a> MetaGet<'a> {
                 Below::Cold(cold) => next_of(cold, self.lookup.hash, self.key, tx),
             },
             Some(Read::Longer(_)) | None => self.with_entry(cx, tx),
+        }
+    }
+
+    /// Answers from the memory of the node that owns the key, or lets that answer.
+    fn read_elsewhere<M: Mode, P: Placement>(
+        &self,
+        cx: &mut Context<'_, M, P>,
+        owner: Owner,
+        tx: &mut Vec<u8>,
+    ) -> Next<M> {
+        if self.opaque_is_too_long {
+            tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
+            return Next::Continue;
+        }
+        let get = Get { hash: self.lookup.hash, key: self.key };
+        let remote = rack::read(cx, (owner, self.lookup.staged_there), &get, tx, |facts, item, tx| {
+            self.compose(cx, facts, tx, |tx| item.copy_value_to(tx));
+            !facts.is_marked()
+        });
+        match remote {
+            Remote::Missing => self.miss(cx, tx),
+            Remote::Copied(class) => {
+                if self.wants_value {
+                    cx.placement.is_here(class);
+                }
+                count(cx, false, true);
+                tx.extend_from_slice(text::LINE_END);
+                Next::Continue
+            }
+            // Its value may be large.
+            Remote::AskOwner => {
+                Next::Forward(Box::new(Forward { is_large: self.wants_value, ..Forward::to(owner) }))
+            }
         }
     }
 

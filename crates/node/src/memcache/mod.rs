@@ -14,6 +14,7 @@ mod get_many;
 #[cfg(any(test, fuzzing))]
 mod harness;
 mod meta_get;
+mod remote;
 mod serve;
 mod session;
 mod store;

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
-use minos_engine::{Engine, Mode};
+use minos_engine::Mode;
 use minos_proto::memcache::{
     Command, KeyBuffer, Malformed, Parsed, Reply, Request, Value, parse, parse_resumed,
 };
@@ -10,6 +10,7 @@ use minos_proto::memcache::{
 use super::{
     administrate, arithmetic, debug, delete, get, get_many,
     meta_get::MetaGet,
+    remote,
     session::{Executed, Lookup, MemcacheSession, Unread},
     store, touch,
 };
@@ -67,12 +68,13 @@ fn serve_burst<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
     let mut burst = ArrayVec::new();
-    let tail = parse_burst(cx.store, session, input, &mut burst, *requests_left);
-    stage(cx.store, &mut burst);
+    let tail = parse_burst(cx, session, input, &mut burst, *requests_left);
+    stage(cx, &mut burst);
     let mut consumed = 0;
     for Pending { command, lookup, end } in &burst {
         *requests_left = requests_left.saturating_sub(1);
-        let executed = execute(cx, session, command, *lookup, requests_left, tx);
+        let bytes = &input[consumed..*end];
+        let executed = execute(cx, session, (command, bytes), *lookup, requests_left, tx);
         if M::HAS_FLASH {
             session.has_changed |= executed.has_changed(&command.request);
             if command.request.may_change() {
@@ -95,6 +97,12 @@ fn serve_burst<M: Mode, P: Placement>(
             Next::Fetch(fetch) => {
                 let behind = burst.iter().filter(|pending| pending.end > *end);
                 return (consumed, Next::Fetch(Box::new(along(cx, *fetch, behind))));
+            }
+            Next::Forward(mut forward) => {
+                if forward.bytes.is_empty() {
+                    forward.bytes = bytes.to_vec();
+                }
+                return (consumed, Next::Forward(forward));
             }
             next => return (consumed, next),
         }
@@ -129,8 +137,8 @@ fn along<'a, M: Mode, P>(
 }
 
 /// Parses commands at the front of `input` and prefetches their index buckets.
-fn parse_burst<'a, M: Mode>(
-    store: &'a Engine<M>,
+fn parse_burst<'a, M: Mode, P>(
+    cx: &Context<'a, M, P>,
     session: &mut MemcacheSession,
     input: &'a [u8],
     burst: &mut ArrayVec<Pending<'a>, BURST_MAX>,
@@ -148,9 +156,9 @@ fn parse_burst<'a, M: Mode>(
                 end += consumed;
                 let mut buffer = KeyBuffer::default();
                 let key = command.request.key();
-                let lookup = key.map(|key| Lookup::of(store, key.bytes(&mut buffer)));
+                let lookup = key.map(|key| Lookup::of(cx, key.bytes(&mut buffer)));
                 if let Some(lookup) = &lookup {
-                    store.prefetch_bucket(lookup.hash);
+                    lookup.prefetch(cx);
                 }
                 let is_last = match command.request {
                     // The value follows.
@@ -172,15 +180,16 @@ fn parse_burst<'a, M: Mode>(
 }
 
 /// Looks the keys of a burst up in their buckets, which are cached by now, and prefetches their items.
-fn stage<'a, M: Mode>(store: &'a Engine<M>, burst: &mut [Pending<'a>]) {
+fn stage<'a, M: Mode, P>(cx: &Context<'a, M, P>, burst: &mut [Pending<'a>]) {
     if burst.len() < 2 {
         return;
     }
     for pending in burst {
         let Some(lookup) = &mut pending.lookup else { continue };
         match pending.command.request {
-            Request::Get(_) => lookup.staged = Some(store.stage(lookup.hash)),
-            _ => store.prefetch_item(lookup.hash),
+            Request::Get(_) => lookup.stage(cx),
+            _ if lookup.owner.is_some() => {}
+            _ => cx.store.prefetch_item(lookup.hash),
         }
     }
 }
@@ -191,11 +200,22 @@ fn stage<'a, M: Mode>(store: &'a Engine<M>, burst: &mut [Pending<'a>]) {
 fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
-    command: &Command<'_>,
+    (command, bytes): (&Command<'_>, &[u8]),
     lookup: Option<Lookup<'_>>,
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
+    // A line of keys has several owners.
+    if let Some(owner) = lookup.and_then(|lookup| lookup.owner)
+        && !matches!(command.request, Request::GetMany(_))
+    {
+        if session.is_peer {
+            return remote::refuse(cx, session, command, tx);
+        }
+        if !remote::is_read(command) {
+            return remote::forward(cx, session, (command, bytes), owner, tx);
+        }
+    }
     let (hits, reply) = (cx.counters.get_hits.value(), command.reply);
     let mut buffer = KeyBuffer::default();
     let executed = match (&command.request, lookup) {
@@ -229,7 +249,7 @@ fn execute<M: Mode, P: Placement>(
         _ => administrate::execute(cx, session, command, tx),
     };
     if let Some(prefixes) = cx.prefixes
-        && !matches!(executed.next, Next::Fetch(_))
+        && !matches!(executed.next, Next::Fetch(_) | Next::Forward(_))
     {
         count_by_prefix(prefixes, &command.request, cx.counters.get_hits.value() > hits);
     }

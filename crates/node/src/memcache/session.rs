@@ -1,10 +1,11 @@
 //! What the commands share: the session of their connection, the lookup of a key, the result.
 
 use minos_base::{KeyHash, Seconds};
-use minos_engine::{Engine, Mode, Staged};
+use minos_engine::{Engine, Mode, Staged, StagedOwned};
 use minos_proto::memcache::{BINARY_MAGIC, Limits, Request, Resume, compose::MetaFacts, text};
 
 use crate::ops::{Cold, Context, Facts, Failed, Fetch, Next, Work};
+use crate::rack::{Forward, Owner};
 
 /// The memcached protocol's state of one connection.
 pub(crate) struct MemcacheSession {
@@ -19,6 +20,10 @@ pub(crate) struct MemcacheSession {
     pub(super) listed: Option<u64>,
     /// A command since the last reply may have changed something, in a store above flash.
     pub(crate) has_changed: bool,
+    /// The other end is another node of the rack, which has still to say so.
+    pub(crate) awaits_hello: bool,
+    /// The other end is another node, which forwards only what belongs here.
+    pub(crate) is_peer: bool,
     /// True once the client has sent anything.
     has_spoken: bool,
 }
@@ -33,6 +38,8 @@ impl MemcacheSession {
             resume: None,
             listed: None,
             has_changed: false,
+            awaits_hello: false,
+            is_peer: false,
             has_spoken: false,
         }
     }
@@ -58,12 +65,36 @@ pub(super) struct Lookup<'a> {
     pub(super) hash: KeyHash,
     /// The content of the key's bucket, if it was read already.
     pub(super) staged: Option<Staged<'a>>,
+    /// The other node of the rack that owns the key.
+    pub(super) owner: Option<Owner>,
+    /// As `staged`, in that node's memory.
+    pub(super) staged_there: Option<StagedOwned<'a>>,
 }
 
 impl<'a> Lookup<'a> {
     #[inline]
-    pub(super) fn of<M: Mode>(store: &Engine<M>, key: &[u8]) -> Self {
-        Self { hash: store.hash(key), staged: None }
+    pub(super) fn of<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> Self {
+        let hash = cx.store.hash(key);
+        let owner = cx.rack.and_then(|rack| rack.elsewhere(hash));
+        Self { hash, staged: None, owner, staged_there: None }
+    }
+
+    /// Asks for the cache line in which the key's item is looked up.
+    #[inline]
+    pub(super) fn prefetch<M: Mode, P>(&self, cx: &Context<'_, M, P>) {
+        match (self.owner, cx.rack) {
+            (Some(owner), Some(rack)) => rack.prefetch(owner, self.hash),
+            _ => cx.store.prefetch_bucket(self.hash),
+        }
+    }
+
+    /// Reads the content of the key's bucket and asks for the item.
+    #[inline]
+    pub(super) fn stage<M: Mode, P>(&mut self, cx: &Context<'a, M, P>) {
+        match (self.owner, cx.rack) {
+            (Some(owner), Some(rack)) => self.staged_there = rack.stage(owner, self.hash),
+            _ => self.staged = Some(cx.store.stage(self.hash)),
+        }
     }
 
     /// The content of the key's bucket.
@@ -110,6 +141,11 @@ impl<M: Mode> Executed<M> {
             Next::Away(Work::Receive { .. } | Work::Finish { .. }) => false,
             _ => request.may_change(),
         }
+    }
+
+    /// The command is for other nodes of the rack. Without bytes it is forwarded as its client sent it.
+    pub(super) fn forward(forward: Forward) -> Self {
+        Self { next: Next::Forward(Box::new(forward)), unread: Unread::Nothing }
     }
 
     /// The command waits for room in memory, and is executed again.

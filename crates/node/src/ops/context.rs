@@ -13,6 +13,7 @@ use super::{
     prefixes::Prefixes,
     receiving::ReceivePermit,
 };
+use crate::rack::RackView;
 
 /// Decides where a request is served, by the size of its value (Minos §3.1).
 pub trait Placement {
@@ -103,4 +104,6 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) prefixes: Option<&'a Prefixes>,
     /// The keys that a fetch for these requests did not bring to memory.
     pub(crate) fetched: Option<&'a Fetched>,
+    /// The rack, if this is one of its nodes.
+    pub(crate) rack: Option<&'a RackView<M>>,
 }

@@ -20,7 +20,9 @@ pub(crate) fn report<M: Mode>(engine: &Engine<M>, admin: &dyn Admin, group: Stat
         StatsGroup::Items => items(engine, emit),
         StatsGroup::Slabs => slabs(engine, emit),
         StatsGroup::Sizes => emit("sizes_status", &"disabled"),
-        StatsGroup::Settings | StatsGroup::Connections | StatsGroup::Flash => admin.stats(group, emit),
+        StatsGroup::Settings | StatsGroup::Connections | StatsGroup::Flash | StatsGroup::Rack => {
+            admin.stats(group, emit)
+        }
         StatsGroup::Minos => {
             admin.stats(group, emit);
             store(&engine.stats(), emit);

@@ -14,6 +14,7 @@ use super::{
     receiving::ReceivePermit,
     store::{StoreOperation, Stored},
 };
+use crate::rack::Forward;
 
 /// Most keys that are fetched at once for one connection.
 const FETCH_KEYS_MAX: usize = 128;
@@ -39,6 +40,8 @@ pub(crate) enum Next<M: Mode> {
     Away(Work<M>),
     /// When items that may be on flash are in memory, or known not to exist.
     Fetch(Box<Fetch<M>>),
+    /// When other nodes of the rack have executed its command.
+    Forward(Box<Forward>),
     /// As this says, when the changes so far are durable and the replies to them are sent.
     Durable(Box<Next<M>>),
 }
@@ -51,6 +54,8 @@ pub(crate) enum Work<M: Mode> {
     Receive { store: Box<LargeStore<M>>, received_bytes: usize },
     /// Copy bytes that have all arrived to their final place, as in an append to a large value.
     Finish { store: Box<LargeStore<M>> },
+    /// Receive the value and line end of a command for another node, from this byte of it on, and forward it.
+    Collect { forward: Box<Forward>, at: usize },
 }
 
 impl<M: Mode> Work<M> {
@@ -64,6 +69,7 @@ impl<M: Mode> Work<M> {
         match self {
             Self::Send { item, .. } => SizeClass::of(item.value().len() as u64),
             Self::Receive { store, .. } | Self::Finish { store } => store.class,
+            Self::Collect { forward, .. } => SizeClass::of(forward.bytes.len() as u64),
         }
     }
 }

@@ -17,6 +17,7 @@ use super::shared::Shared;
 use crate::ops::{
     Admin, CACHE_WAITS_MAX, DELIMITER, Prefixes, WAITS_MAX, counters::Totals, receiving::ReceivePermit,
 };
+use crate::rack::RackCounters;
 
 /// The counters of the native protocol in plain `stats`; `stats minos` has all.
 const NATIVE_GENERAL: [&str; 4] =
@@ -53,6 +54,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
                     tier.stats().each(|name, value| emit(name, &value));
                 }
             }
+            StatsGroup::Rack => self.rack_stats(emit),
             _ => {}
         }
     }
@@ -233,6 +235,16 @@ impl<M: Mode, I: Io> Shared<M, I> {
             emit(&format!("{name}:secs_since_last_cmd"), &now_s.saturating_sub(entry.last_active()));
         }
         entries.last().map(|(number, _)| number + 1)
+    }
+
+    fn rack_stats(&self, emit: Emit<'_>) {
+        let Some(rack) = &self.rack else { return };
+        rack.emit(emit);
+        for at in 0..RackCounters::default().all().count() {
+            let mut all = self.workers.iter().filter_map(|worker| worker.rack_counters.all().nth(at));
+            let Some((name, first)) = all.next() else { continue };
+            emit(name, &all.fold(first, |sum, (_, value)| sum + value));
+        }
     }
 
     fn policy(&self, emit: Emit<'_>) {

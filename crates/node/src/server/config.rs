@@ -115,6 +115,8 @@ options! {
     promote: Promote = Promote::default(),
     /// The options of the native datagram protocol, if it is served.
     native: Option<NativeConfig> = None,
+    /// The server's place in a rack, if it is one of its nodes.
+    rack: Option<RackConfig> = None,
 }
 
 impl ServerConfig {
@@ -151,6 +153,7 @@ impl ServerConfig {
         bound("--stall-timeout", self.stall_timeout.as_millis() as u64, 1, 1 << 40)?;
         bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)?;
         self.gathering.check()?;
+        self.rack.as_ref().map_or(Ok(()), RackConfig::check)?;
         self.native.as_ref().map_or(Ok(()), NativeConfig::check)
     }
 }
@@ -192,6 +195,7 @@ macro_rules! choice {
 mod gathering;
 mod native;
 
+pub use crate::rack::config::{NODES_MAX, RackConfig, RackNode};
 pub use gathering::{Gathering, Promote, VectorWidth};
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 
@@ -222,7 +226,7 @@ pub enum InvalidOption {
 }
 
 /// Checks that a value is within its bounds.
-fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), InvalidOption> {
+pub(crate) fn bound(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), InvalidOption> {
     if (min..=max).contains(&value) {
         return Ok(());
     }

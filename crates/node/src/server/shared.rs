@@ -22,6 +22,7 @@ use super::{
 use crate::{
     datagram::{native::NativeShared, ports::Ports},
     ops::{Prefixes, counters::Totals, receiving::Receiving},
+    rack::Rack,
     tcp::{queue::RxQueue, registry::Registry},
     worker::rings::WorkerShared,
 };
@@ -50,6 +51,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) workers_left: AtomicUsize,
     /// The tier below the store's memory, if there is one.
     pub(crate) tier: Option<Arc<Tier>>,
+    /// The rack, if this server is one of its nodes.
+    pub(crate) rack: Option<Arc<Rack<M>>>,
     /// Requests to the control thread.
     pub(crate) mailbox: Mailbox,
 }

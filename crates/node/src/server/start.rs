@@ -16,7 +16,7 @@ use minos_base::limits::BURST_MAX;
 #[cfg(debug_assertions)]
 use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
-use minos_net::{Address, Io, Kernel, Waker, allowed_cpus, pin_to};
+use minos_net::{Address, Io, Kernel, Listener, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
 use minos_sync::Ring;
 use minos_tier::{Keeper, Tier};
@@ -40,6 +40,7 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
+    rack::{Attacher, Links, Rack, memory_path},
     tcp::{
         patience::Terms,
         queue::RxQueue,
@@ -155,8 +156,10 @@ impl Server {
         config.check()?;
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
-        let listeners = listen(&config.memcached, Protocol::Memcache)?;
+        let mut listeners = listen(&config.memcached, Protocol::Memcache)?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
+        let socket = config.rack.as_ref().map(|rack| Address::Unix(rack.nodes[rack.node].path.clone()));
+        listeners.extend(listen(socket.as_slice(), Protocol::Peer)?);
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
         let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
@@ -167,6 +170,9 @@ impl Server {
         if let Some(keeper) = keeper {
             let shared = Arc::clone(&shared);
             server.spawn("minos-keeper".to_owned(), move || keep(keeper, &shared))?;
+        }
+        if let Some(attacher) = attacher(&shared)? {
+            server.spawn("minos-rack".to_owned(), move || attacher.run())?;
         }
         let control = Control {
             epoch_end: Instant::now() + shared.config.epoch,
@@ -223,10 +229,14 @@ impl Server {
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
             let lane = |tier| Fetches::of(tier, config.gathering, config.promote);
             let fetches = shared.tier.as_ref().map(lane).transpose()?;
+            let links = |rack: &Arc<Rack<M>>| {
+                Ok::<_, io::Error>(Links::new(io.poller()?, &rack.config, Instant::now()))
+            };
+            let links = shared.rack.as_ref().map(links).transpose()?;
             let shared = Arc::clone(shared);
             self.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
-                Worker::<M, I>::new(&shared, WorkerId(index as u16), large, fetches).run();
+                Worker::<M, I>::new(&shared, WorkerId(index as u16), large, fetches, links).run();
                 // It changes nothing any more. Release: after its last change.
                 shared.workers_left.fetch_sub(1, Ordering::Release);
                 shared.tier.iter().for_each(|tier| tier.call_keeper());
@@ -287,7 +297,12 @@ pub(crate) fn share<M: Mode, I: Io>(
     }
     let receive_bytes_max =
         config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
+    let rack = config.rack.clone().map(Rack::new);
+    if let Some(rack) = &rack {
+        rack.own(&store);
+    }
     let shared = Shared {
+        rack: rack.map(Arc::new),
         workers_left: AtomicUsize::new(workers.len()),
         plan: Arc::new(PlanCell::new(in_force)),
         store,
@@ -309,6 +324,21 @@ pub(crate) fn share<M: Mode, I: Io>(
     Ok(Arc::new(shared))
 }
 
+/// The thread that passes this node's memory and attaches that of others, if the server is a node of a rack.
+fn attacher<M: Mode, I: Io>(shared: &Arc<Shared<M, I>>) -> Result<Option<Attacher<M>>, StartError> {
+    let Some(rack) = &shared.rack else { return Ok(None) };
+    let path = memory_path(&rack.config.nodes[rack.config.node].path);
+    let listener = Listener::bind_private(&Address::Unix(path.clone()))
+        .map_err(|error| StartError::Listen { address: Address::Unix(path), error })?;
+    Ok(Some(Attacher {
+        rack: Arc::clone(rack),
+        store: Arc::clone(&shared.store),
+        listener,
+        memory: shared.store.descriptor_to_read()?,
+        stop: Arc::clone(&shared.stop),
+    }))
+}
+
 fn worker<M: Mode>(config: &ServerConfig) -> io::Result<WorkerShared<M>> {
     Ok(WorkerShared {
         ring: Ring::new(config.ring_capacity.next_power_of_two()),
@@ -319,6 +349,7 @@ fn worker<M: Mode>(config: &ServerConfig) -> io::Result<WorkerShared<M>> {
         holds: AtomicBool::new(false),
         histogram: Arc::new(SharedHistogram::new()),
         counters: Arc::new(Counters::default()),
+        rack_counters: Arc::default(),
         metrics: Metrics::default(),
     })
 }

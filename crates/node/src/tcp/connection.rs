@@ -1,15 +1,16 @@
 //! One client connection, and its byte stream, which alone sends and receives.
 
 use std::{
-    io::IoSlice,
+    io::{self, IoSlice},
     os::fd::{AsFd, BorrowedFd},
+    path::Path,
 };
 
 use minos_engine::Mode;
 use minos_net::{Progress, Socket, Token};
 
 use super::{registry::Registration, session::Session};
-use crate::ops::{Fetched, Next};
+use crate::ops::{Fetched, Next, receiving::ReceivePermit};
 
 /// One client connection.
 ///
@@ -27,6 +28,8 @@ pub(crate) struct Connection {
     /// Replies not sent yet, because the socket took no more or a large value follows them. No request is
     /// executed while there are any.
     pub(crate) output: Buffer,
+    /// For the memory of a large reply in `output`.
+    pub(crate) output_permit: Option<ReceivePermit>,
     /// Its peer has sent the last bytes, says the poller.
     pub(crate) hangup: bool,
     /// To be closed as soon as `output` is empty.
@@ -51,6 +54,7 @@ impl Connection {
             token: Token(0),
             input: Buffer::default(),
             output: Buffer::default(),
+            output_permit: None,
             hangup: false,
             closing: false,
             watches_writable: false,
@@ -69,6 +73,7 @@ impl Connection {
                 Progress::Closed => return Next::Close,
             }
         }
+        self.output_permit = None;
         Next::Continue
     }
 }
@@ -83,6 +88,11 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// A stream to the Unix socket at `path`.
+    pub(crate) fn connect(path: &Path) -> io::Result<Self> {
+        Socket::connect(path).map(Self::Plain)
+    }
+
     #[inline]
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> Progress {
         match self {

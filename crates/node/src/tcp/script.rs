@@ -171,7 +171,7 @@ fn serve(sends: &[u8], seed: u64, calls_max: usize, loses: bool) -> (Vec<u8>, bo
     let terms = Terms { wait_max: Duration::from_secs(60), rate_min: 0 };
     let config = &shared.config;
     let large = LargeSet::new(Scripted.poller().unwrap(), config.large_order, config.large_wait_max, terms);
-    let mut worker = Worker::new(&shared, WorkerId(0), large, None);
+    let mut worker = Worker::new(&shared, WorkerId(0), large, None, None);
     // A turn in which nothing moves may be one in which every call was blocked, so it takes many to be sure.
     let mut still = 0;
     while still < 200 && shared.connections.current() > 0 {

@@ -12,6 +12,8 @@ use crate::{ServerConfig, memcache::MemcacheSession};
 pub(crate) enum Protocol {
     /// memcached's text and meta commands.
     Memcache,
+    /// The same, from another node of the rack.
+    Peer,
 }
 
 /// The state of a connection's protocol between two visits.
@@ -24,12 +26,14 @@ impl Protocol {
     /// The state of a connection that has not sent anything yet.
     pub(crate) fn session(self, config: &ServerConfig) -> Session {
         match self {
-            Self::Memcache => {
+            Self::Memcache | Self::Peer => {
                 let limits = Limits {
                     value_bytes_max: config.value_bytes_max,
                     line_bytes_max: config.buffer_bytes_max,
                 };
-                Session::Memcache(MemcacheSession::new(limits, config.replies_bytes_max()))
+                let mut session = MemcacheSession::new(limits, config.replies_bytes_max());
+                session.awaits_hello = self == Self::Peer;
+                Session::Memcache(session)
             }
         }
     }
@@ -37,7 +41,7 @@ impl Protocol {
     /// The reply to a client beyond the connection limit.
     pub(crate) fn too_many_connections(self) -> &'static [u8] {
         match self {
-            Self::Memcache => text::TOO_MANY_CONNECTIONS,
+            Self::Memcache | Self::Peer => text::TOO_MANY_CONNECTIONS,
         }
     }
 }
@@ -52,6 +56,10 @@ pub(crate) struct StreamListener {
 impl StreamListener {
     /// Listens on `address` for clients that speak `protocol`.
     pub(crate) fn bind(address: &Address, protocol: Protocol) -> io::Result<Self> {
-        Ok(Self { listener: Listener::bind(address)?, protocol })
+        let listener = match protocol {
+            Protocol::Memcache => Listener::bind(address)?,
+            Protocol::Peer => Listener::bind_private(address)?,
+        };
+        Ok(Self { listener, protocol })
     }
 }

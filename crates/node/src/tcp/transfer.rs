@@ -7,7 +7,7 @@ use minos_engine::Mode;
 use minos_net::{Interest, Progress};
 
 use super::{connection::Connection, patience::Patience};
-use crate::ops::{LargeStore, Work};
+use crate::ops::Work;
 
 /// A connection and the large value that is sent or received on it. Workers hand over the whole transfer, so
 /// that one worker at a time uses the connection (Minos §3.1 hands over the request).
@@ -50,6 +50,7 @@ impl<M: Mode> Transfer<M> {
                 self.connection.output.bytes().len() + item.value().len() + tail.len() - sent_bytes
             }
             Work::Receive { store, received_bytes } => store.body_bytes() - received_bytes,
+            Work::Collect { forward, at, .. } => forward.bytes.len() - at,
             // The copy takes the whole new value.
             Work::Finish { .. } => self.class().bytes_max() as usize,
         }
@@ -59,7 +60,7 @@ impl<M: Mode> Transfer<M> {
     pub(crate) fn interest(&self) -> Interest {
         match self.work {
             Work::Send { .. } => Interest::Write,
-            Work::Receive { .. } | Work::Finish { .. } => Interest::Read,
+            Work::Receive { .. } | Work::Finish { .. } | Work::Collect { .. } => Interest::Read,
         }
     }
 
@@ -71,7 +72,13 @@ impl<M: Mode> Transfer<M> {
                 send(connection, (item.value(), tail), sent_bytes, limit_bytes, moved_bytes)
             }
             Work::Receive { store, received_bytes } => {
-                receive(connection, store, received_bytes, limit_bytes, moved_bytes)
+                let body_bytes = store.body_bytes();
+                let room = store.room_at(*received_bytes);
+                receive(connection, (room, body_bytes), received_bytes, limit_bytes, moved_bytes)
+            }
+            Work::Collect { forward, at, .. } => {
+                let bytes = forward.bytes.len();
+                receive(connection, (&mut forward.bytes[*at..], bytes), at, limit_bytes, moved_bytes)
             }
             Work::Finish { store } => match store.copy(limit_bytes) {
                 0 => Slice::Complete,
@@ -113,19 +120,17 @@ fn send(
     }
 }
 
-/// Receives the value from offset `received_bytes` on, straight into the store's memory.
+/// Receives a value of `body_bytes` from offset `received_bytes` on, straight into the memory for it.
 ///
 /// Bytes that the connection had buffered behind the head come first; only these few bytes are copied. They
 /// were counted when they were received.
-fn receive<M: Mode>(
+fn receive(
     connection: &mut Connection,
-    store: &mut LargeStore<M>,
+    (room, body_bytes): (&mut [u8], usize),
     received_bytes: &mut usize,
     limit_bytes: usize,
     moved_bytes: &mut u64,
 ) -> Slice {
-    let body_bytes = store.body_bytes();
-    let room = store.room_at(*received_bytes);
     let limit = room.len().min(limit_bytes);
     let room = &mut room[..limit];
     let moved = if connection.input.is_empty() {

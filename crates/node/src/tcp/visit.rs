@@ -11,6 +11,7 @@ use super::{
 use crate::{
     memcache,
     ops::{Context, Next},
+    rack::links::hello,
     worker::{
         Worker,
         placement::WorkerPlacement,
@@ -51,6 +52,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Fetch(fetch) => {
                 let waiter = Waiter::Connection(connection);
                 self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
+                return None;
+            }
+            Next::Forward(forward) => {
+                self.forward(connection, forward);
                 return None;
             }
             Next::Durable(next) => {
@@ -129,6 +134,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         self.transmit_buffer.clear();
         match &mut connection.session {
             Session::Memcache(session) => {
+                if session.awaits_hello {
+                    return self.greet(connection, input);
+                }
                 if session.begins_binary(input) {
                     self.refuse_binary(connection);
                     return (input.len(), Next::Close);
@@ -149,6 +157,23 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 served
             }
         }
+    }
+
+    /// Takes the first line of another node, which says what it takes this one for.
+    #[cold]
+    fn greet(&self, connection: &mut Connection, input: &[u8]) -> (usize, Next<M>) {
+        let Some(rack) = &self.shared.rack else { unreachable!("only nodes of a rack listen for others") };
+        let expected = hello(&rack.config.name, rack.config.node);
+        let Session::Memcache(session) = &mut connection.session;
+        if input.starts_with(&expected) {
+            (session.awaits_hello, session.is_peer) = (false, true);
+            return (expected.len(), Next::Continue);
+        }
+        if expected.starts_with(input) {
+            return (0, Next::NeedMore { wanted_bytes: expected.len() });
+        }
+        tracing::warn!("another node takes this one for a node of another rack, or of another number");
+        (input.len(), Next::Close)
     }
 
     #[cold]
@@ -175,7 +200,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             // The replies are sent together with the value.
             Next::Away(_) => return next,
             // The replies so far need not wait for flash.
-            Next::Fetch(_) => {
+            Next::Fetch(_) | Next::Forward(_) => {
                 return if matches!(self.send(connection), Next::Close) { Next::Close } else { next };
             }
             _ => {}
@@ -249,6 +274,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             admin: shared,
             prefixes: shared.prefixes.enabled(),
             fetched: None,
+            rack: self.rack.as_ref(),
         };
         (context, &mut self.transmit_buffer)
     }

@@ -104,6 +104,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let Transfer { mut connection, work, patience, .. } = transfer;
         let next = match work {
             Work::Send { .. } => Next::Continue,
+            Work::Collect { forward, .. } => {
+                self.mine.metrics.large_completed.add(1);
+                self.forward_collected(connection, forward);
+                return None;
+            }
             Work::Receive { store, .. } | Work::Finish { store } => {
                 self.transmit_buffer.clear();
                 let fetched = connection.fetched.take();
@@ -145,7 +150,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let counters = &self.mine.counters;
         match transfer.work {
             Work::Send { .. } => counters.bytes_written.add(transfer.moved_bytes),
-            Work::Receive { .. } | Work::Finish { .. } => counters.bytes_read.add(transfer.moved_bytes),
+            Work::Receive { .. } | Work::Finish { .. } | Work::Collect { .. } => {
+                counters.bytes_read.add(transfer.moved_bytes)
+            }
         }
     }
 

@@ -66,7 +66,7 @@ pub(super) fn worker(
     let minute = Duration::from_secs(60);
     let terms = Terms { wait_max: minute, rate_min };
     let large = LargeSet::new(Kernel.poller().unwrap(), LargeOrder::Fifo, minute, terms);
-    Worker::new(shared, WorkerId(index as u16), large, None)
+    Worker::new(shared, WorkerId(index as u16), large, None, None)
 }
 
 /// Gives RX queue `queue` the connection of this stream.

@@ -5,6 +5,7 @@ mod arrivals;
 mod copies;
 pub(crate) mod fetches;
 pub(crate) mod flash;
+mod forwards;
 mod gather;
 mod housekeeping;
 mod idle;
@@ -36,6 +37,7 @@ use minos_sched::{Role, Seen, Step, WorkerId, is_due};
 
 use crate::{
     datagram::{Datagrams, native::NativeWorker},
+    rack::{Links, RackView},
     server::shared::Shared,
     tcp::connection::Connection,
 };
@@ -76,6 +78,9 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) large: LargeSet<M, I::Poller>,
     /// Requests that wait for items from flash, if the store is above one.
     pub(crate) fetches: Option<Fetches<M>>,
+    /// The rack as this worker sees it, and its links to the other nodes, if there is one.
+    pub(crate) rack: Option<RackView<M>>,
+    pub(crate) links: Option<Links<I::Poller>>,
     /// Replies that wait until changes are durable.
     pub(crate) held: HeldReplies<M>,
     /// The worker's part of the native protocol, if that is served.
@@ -99,6 +104,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         id: WorkerId,
         large: LargeSet<M, I::Poller>,
         fetches: Option<Fetches<M>>,
+        links: Option<Links<I::Poller>>,
     ) -> Self {
         let now = Instant::now();
         let config = &shared.config;
@@ -108,6 +114,11 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
             fetches,
+            rack: shared
+                .rack
+                .as_ref()
+                .map(|rack| RackView::new(Arc::clone(rack), &shared.clock, Arc::clone(&mine.rack_counters))),
+            links,
             held: HeldReplies::new(),
             datagrams: datagrams(shared, id),
             idle: Idle::new(config.poll, config.spin_max),
@@ -132,6 +143,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             if self.placement.refresh(&self.shared.plan) {
                 self.note_plan();
             }
+            self.refresh_rack();
             let began = self.now;
             let worked = self.turn(|_, _| {});
             if self.now >= self.housekeeping.next {
@@ -178,7 +190,8 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
                 watch(step, found);
             }
         }
-        (M::HAS_FLASH && self.release()) || seen.worked
+        let forwarded = self.links.is_some() && self.serve_forwards();
+        (M::HAS_FLASH && self.release()) || forwarded || seen.worked
     }
 
     /// Takes one step of a turn; true if it found work. A function of its own, so that the turn is still unrolled.
@@ -240,9 +253,12 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             while self.copy_slice() {}
             while self.serve_fetches() {}
             self.release();
+            self.serve_forwards();
+            self.give_up_forwards();
             self.tick_datagrams();
-            let awaits =
-                !self.held.is_empty() || self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty());
+            let awaits = !self.held.is_empty()
+                || self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty())
+                || self.links.as_ref().is_some_and(|links| !links.is_empty());
             if (self.large.len() == 0 && !awaits && self.mine.ring.is_empty() && !self.has_transfers())
                 || deadline.is_some_and(|deadline| self.now >= deadline)
                 || self.shared.stop.is_at_once()

@@ -19,6 +19,7 @@ use super::metrics::Metrics;
 use crate::{
     datagram::native::{self, Job, Waiting},
     ops::{Fetch, Next, counters::Counters},
+    rack::RackCounters,
     tcp::{connection::Connection, transfer::Transfer},
 };
 
@@ -86,5 +87,6 @@ pub(crate) struct WorkerShared<M: Mode> {
     pub(crate) holds: AtomicBool,
     pub(crate) histogram: Arc<SharedHistogram>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) rack_counters: Arc<RackCounters>,
     pub(crate) metrics: Metrics,
 }

@@ -86,6 +86,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if let Some(fetches) = self.fetches.as_ref().filter(|fetches| !fetches.is_empty()) {
             wake_ups.add(fetches.descriptor());
         }
+        if let Some(links) = self.links.as_ref().filter(|links| !links.is_empty()) {
+            wake_ups.add(links.descriptor());
+        }
         for queue in watched.iter() {
             wake_ups.add(self.shared.queues[queue.index()].descriptor.as_fd());
             if let Some(port) = self.port_descriptor(queue.index()) {

@@ -11,6 +11,7 @@ pub mod compose;
 mod flags;
 mod line;
 mod meta;
+mod replies;
 mod request;
 pub mod text;
 
@@ -21,6 +22,7 @@ use minos_base::{
 };
 
 pub use flags::{MetaFlags, OPAQUE_BYTES_MAX};
+pub use replies::{BadReply, Replies};
 pub use request::{
     Arithmetic, Delete, Get, GetMany, Key, KeyBuffer, Request, ShutdownMode, StatsDetail, Store, Tokens,
     Touch, Value, Vivify,

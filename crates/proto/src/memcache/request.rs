@@ -269,6 +269,12 @@ impl<'a> Key<'a> {
         }
     }
 
+    /// The key as it stands in the input.
+    pub fn text(self) -> &'a [u8] {
+        let (Self::Plain(text) | Self::Base64(text)) = self;
+        text
+    }
+
     /// True if the client sent the key in base64, so that replies use base64 too.
     pub fn is_base64(self) -> bool {
         matches!(self, Self::Base64(_))

@@ -243,6 +243,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             admin: self.admin,
             prefixes: None,
             fetched: None,
+            rack: None,
         };
         Burst {
             shared,

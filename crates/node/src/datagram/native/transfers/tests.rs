@@ -139,6 +139,7 @@ impl Bench {
             admin: &Nobody,
             prefixes: None,
             fetched: None,
+            rack: None,
         };
         let around = Around {
             cx: &cx,

@@ -1,0 +1,147 @@
+//! The thread that passes this node's memory to the other nodes of its unit, and attaches theirs.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{fs::MetadataExt, net::UnixStream},
+    },
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use minos_engine::{Engine, Mode, ReadOnly};
+use minos_net::{Accepted, Listener, Progress, Socket, Wait, pass_file, take_file, wait_readable};
+
+use super::owners::Rack;
+use crate::server::Stop;
+
+/// Time until a node that is not attached is tried again.
+const RETRY: Duration = Duration::from_millis(100);
+/// Longest sleep, so that a stop is noticed and streams of nodes that are gone are closed.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Time that another node has to pass its memory.
+const PASS_MAX: Duration = Duration::from_millis(200);
+
+/// The socket at which the node with this socket for commands passes its memory.
+pub(crate) fn memory_path(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".memory");
+    name.into()
+}
+
+/// Passes memory and attaches it.
+pub(crate) struct Attacher<M: Mode> {
+    pub(crate) rack: Arc<Rack<M>>,
+    pub(crate) store: Arc<Engine<M>>,
+    pub(crate) listener: Listener,
+    /// This node's memory, to be read only.
+    pub(crate) memory: OwnedFd,
+    pub(crate) stop: Arc<Stop>,
+}
+
+impl<M: Mode> Attacher<M> {
+    /// Runs until the server is to stop.
+    pub(crate) fn run(self) {
+        // Each end holds a stream as long as it lives: its end tells the other.
+        let mut served = Vec::new();
+        let mut attached: Vec<Attached> = Vec::new();
+        let mut missing: Vec<usize> = self.rack.unit().collect();
+        while !self.stop.is_requested() {
+            self.pass(&mut served);
+            self.attach(&mut missing, &mut attached);
+            let sleep = if missing.is_empty() { SLEEP_MAX } else { RETRY };
+            if self.wait(&attached, sleep).is_err() {
+                std::thread::sleep(RETRY);
+            }
+            served.retain(is_there);
+            attached.retain(|one| {
+                let is_there = is_there(&one.stream);
+                if !is_there {
+                    missing.push(one.node);
+                    self.note_loss(one);
+                }
+                is_there
+            });
+        }
+    }
+
+    /// A node is gone. If its memory is a file, the node continues with it when it comes back, and first says in it that
+    /// it is not to be read: until then all its items are there. Other memory is not used again.
+    fn note_loss(&self, Attached { node, is_kept, .. }: &Attached) {
+        if *is_kept {
+            self.rack.lose(*node, "attached, but its node is gone");
+            tracing::warn!(node, "a node of the unit is gone; its items are read on");
+        } else {
+            self.rack.attach(*node, None, "gone");
+            tracing::warn!(node, "a node of the unit is gone, and its items with it");
+        }
+    }
+
+    /// Passes this node's memory to those who have asked for it.
+    fn pass(&self, served: &mut Vec<Socket>) {
+        while let Ok(Accepted::Connection(stream)) = self.listener.accept() {
+            match pass_file(&stream, self.memory.as_fd()) {
+                Ok(()) => served.push(stream),
+                Err(error) => tracing::warn!(%error, "this node's memory is not passed"),
+            }
+        }
+    }
+
+    fn attach(&self, missing: &mut Vec<usize>, attached: &mut Vec<Attached>) {
+        missing.retain(|&node| match self.attach_one(node) {
+            Ok(one) => {
+                tracing::info!(node, "the memory of a node of the unit is attached");
+                attached.push(one);
+                false
+            }
+            Err(error) => {
+                tracing::debug!(node, %error, "the memory of a node of the unit is not attached");
+                true
+            }
+        });
+    }
+
+    fn attach_one(&self, node: usize) -> io::Result<Attached> {
+        let stream = UnixStream::connect(memory_path(&self.rack.config.nodes[node].path))?;
+        stream.set_read_timeout(Some(PASS_MAX))?;
+        let memory = take_file(&stream)?;
+        let is_kept = File::from(memory.try_clone()?).metadata()?.nlink() > 0;
+        let table = ReadOnly::<M>::from_descriptor(memory).map_err(io::Error::other)?;
+        if table.hash(b"minos") != self.store.hash(b"minos") {
+            self.rack.lose(node, "refused: it hashes keys otherwise (--hash-seed)");
+            return Err(io::Error::other("it hashes keys otherwise"));
+        }
+        if table.micro_shards() != self.rack.config.micro_shards {
+            self.rack.lose(node, "refused: it has other micro-shards (--micro-shards)");
+            return Err(io::Error::other("it has other micro-shards"));
+        }
+        stream.set_nonblocking(true)?;
+        self.rack.attach(node, Some(Arc::new(table)), "attached");
+        Ok(Attached { node, stream: Socket::from_nonblocking(stream.into()), is_kept })
+    }
+
+    fn wait(&self, attached: &[Attached], sleep: Duration) -> io::Result<bool> {
+        let own = [self.listener.as_fd(), self.stop.descriptor()];
+        let streams = attached.iter().map(|one| one.stream.as_fd());
+        let descriptors: Vec<BorrowedFd<'_>> = own.into_iter().chain(streams).collect();
+        wait_readable(&descriptors, Wait::For(sleep))
+    }
+}
+
+/// The attached memory of another node.
+struct Attached {
+    node: usize,
+    /// Ends with that node.
+    stream: Socket,
+    /// The memory is a file, which outlives the node.
+    is_kept: bool,
+}
+
+/// False once the other end has closed. It sends nothing.
+fn is_there(stream: &Socket) -> bool {
+    stream.receive(&mut [0]) == Progress::Blocked
+}

@@ -1,0 +1,401 @@
+//! A worker's connections to the other nodes, over which it forwards commands.
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use minos_net::{Interest, Poller, Progress, Ready, Token, Wait};
+use minos_proto::memcache::{BadReply, Replies, text};
+
+use super::{Forward, RackCounters, config::RackConfig};
+use crate::{
+    ops::{Admin, receiving::ReceivePermit},
+    tcp::connection::{Buffer, Connection, Stream},
+};
+
+/// Links to each node: one for small commands and one for those that may be large.
+const LINKS_PER_NODE: usize = 2;
+/// Time after a failure in which a node is not tried again.
+const RETRY: Duration = Duration::from_millis(10);
+/// Bytes received at a time.
+const RECEIVE_BYTES: usize = 64 << 10;
+/// Bytes of a reply from which on it needs a permit.
+const FREE_BYTES: usize = 64 << 10;
+/// Receive calls on one link in one turn.
+const RECEIPTS_MAX: usize = 8;
+
+/// The links of one worker.
+pub(crate) struct Links<P> {
+    links: Vec<Link>,
+    poller: P,
+    ready: Vec<Ready>,
+    /// Commands without a reply.
+    under_way: usize,
+    answered: VecDeque<Box<Connection>>,
+    buffer: Box<[u8]>,
+    hello: Vec<Box<[u8]>>,
+    timeout: Duration,
+    waiting_max: usize,
+}
+
+/// A connection to one node.
+struct Link {
+    node: usize,
+    path: PathBuf,
+    stream: Option<Stream>,
+    /// Bytes to send.
+    output: Buffer,
+    is_blocked: bool,
+    input: Vec<u8>,
+    replies: Replies,
+    /// For the memory of a large reply that is arriving.
+    permit: Option<ReceivePermit>,
+    /// True while a reply arrives for which there is no memory.
+    drops: bool,
+    waiting: VecDeque<Waiting>,
+    /// When bytes last moved.
+    moved: Instant,
+    /// When it may be tried again.
+    retry: Instant,
+}
+
+/// A forwarded command that waits for its reply.
+struct Waiting {
+    /// `None` once it was given up: its reply is still to come.
+    connection: Option<Box<Connection>>,
+    forward: Box<Forward>,
+    since: Instant,
+}
+
+/// What a client reads in place of a reply.
+#[derive(Clone, Copy, Debug)]
+enum Failure {
+    Unreachable,
+    Lost,
+    Late,
+    Busy,
+    NoMemory,
+}
+
+impl Failure {
+    fn text(self, node: usize) -> String {
+        match self {
+            Self::Unreachable => format!("SERVER_ERROR node {node} of the rack cannot be reached\r\n"),
+            Self::Lost => {
+                format!("SERVER_ERROR node {node} of the rack was lost; the command may be done\r\n")
+            }
+            Self::Late => {
+                format!("SERVER_ERROR node {node} of the rack is late; the command may be done\r\n")
+            }
+            Self::Busy => format!("SERVER_ERROR too many commands for node {node} of the rack\r\n"),
+            Self::NoMemory => "SERVER_ERROR out of memory writing get response\r\n".to_owned(),
+        }
+    }
+}
+
+impl<P: Poller> Links<P> {
+    /// Links to the nodes of `config`, none of them open yet.
+    pub(crate) fn new(poller: P, config: &RackConfig, now: Instant) -> Self {
+        let link = |number: usize| Link {
+            node: number / LINKS_PER_NODE,
+            path: config.nodes[number / LINKS_PER_NODE].path.clone(),
+            stream: None,
+            output: Buffer::default(),
+            is_blocked: false,
+            input: Vec::new(),
+            replies: Replies::default(),
+            permit: None,
+            drops: false,
+            waiting: VecDeque::new(),
+            moved: now,
+            retry: now,
+        };
+        Self {
+            links: (0..config.nodes.len() * LINKS_PER_NODE).map(link).collect(),
+            poller,
+            ready: Vec::new(),
+            under_way: 0,
+            answered: VecDeque::new(),
+            buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
+            hello: (0..config.nodes.len()).map(|node| hello(&config.name, node).into()).collect(),
+            timeout: config.timeout,
+            waiting_max: config.waiting_max,
+        }
+    }
+
+    /// True if no command is under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.under_way == 0 && self.answered.is_empty()
+    }
+
+    /// True if there are bytes to send that no socket has refused.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.links.iter().any(|link| !link.is_blocked && !link.output.is_empty())
+    }
+
+    /// The descriptor that is readable when a link may go on.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.poller.descriptor()
+    }
+
+    /// Takes in a command for other nodes, which leaves with the next [`advance`](Self::advance).
+    pub(crate) fn begin(
+        &mut self,
+        connection: Box<Connection>,
+        mut forward: Box<Forward>,
+        counters: &RackCounters,
+        now: Instant,
+    ) {
+        let node = usize::from(forward.nodes[0]);
+        let number = node * LINKS_PER_NODE + usize::from(forward.is_large);
+        let failure = match self.open(number, now) {
+            Err(_) => Some((Failure::Unreachable, &counters.forward_failed)),
+            Ok(()) if self.links[number].waiting.len() >= self.waiting_max => {
+                Some((Failure::Busy, &counters.forward_refused))
+            }
+            Ok(()) => None,
+        };
+        if let Some((failure, counter)) = failure {
+            counter.count();
+            return self.answer(connection, &failure.text(node));
+        }
+        counters.forwarded.count();
+        let link = &mut self.links[number];
+        if link.waiting.is_empty() {
+            link.moved = now;
+        }
+        link.output.append(&forward.bytes);
+        link.output.append(b"mn\r\n");
+        if forward.nodes.len() == 1 {
+            forward.bytes = Vec::new();
+        }
+        link.waiting.push_back(Waiting { connection: Some(connection), forward, since: now });
+        self.under_way += 1;
+    }
+
+    fn answer(&mut self, mut connection: Box<Connection>, text: &str) {
+        connection.output.append(text.as_bytes());
+        self.answered.push_back(connection);
+    }
+
+    fn open(&mut self, number: usize, now: Instant) -> io::Result<()> {
+        let link = &mut self.links[number];
+        if let Some(stream) = &link.stream {
+            // Nobody has watched an idle link: its node may be another process by now.
+            let is_there = !link.waiting.is_empty() || stream.receive(&mut [0]) == Progress::Blocked;
+            if is_there {
+                return Ok(());
+            }
+            self.poller.remove(Token(number as u64), stream.as_fd());
+            link.reset();
+        }
+        if now < link.retry {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let stream = Stream::connect(&link.path).inspect_err(|_| link.retry = now + RETRY)?;
+        self.poller.add(Token(number as u64), stream.as_fd(), Interest::ReadWrite)?;
+        link.output.append(&self.hello[link.node]);
+        link.stream = Some(stream);
+        Ok(())
+    }
+
+    /// Sends, receives, and gives up what is late; true if anything moved.
+    pub(crate) fn advance(&mut self, admin: &dyn Admin, counters: &RackCounters, now: Instant) -> bool {
+        if self.under_way == 0 {
+            return !self.answered.is_empty();
+        }
+        let mut found = false;
+        for number in 0..self.links.len() {
+            found |= self.send(number, counters, now);
+        }
+        self.ready.clear();
+        if self.poller.poll(&mut self.ready, usize::MAX, Wait::No).is_err() {
+            self.ready.clear();
+        }
+        for at in 0..self.ready.len() {
+            let Ready { token, writable, .. } = self.ready[at];
+            let number = token.0 as usize;
+            if writable {
+                self.links[number].is_blocked = false;
+                self.send(number, counters, now);
+            }
+            self.receive(number, (admin, counters), now);
+            found = true;
+        }
+        found
+    }
+
+    /// A connection whose command is answered: the reply is behind those that it holds.
+    pub(crate) fn take_answered(&mut self) -> Option<Box<Connection>> {
+        self.answered.pop_front()
+    }
+
+    fn send(&mut self, number: usize, counters: &RackCounters, now: Instant) -> bool {
+        let link = &mut self.links[number];
+        let mut found = false;
+        while let Some(stream) = &link.stream
+            && !link.output.is_empty()
+            && !link.is_blocked
+        {
+            match stream.send(link.output.bytes()) {
+                Progress::Bytes(sent) => {
+                    link.output.consume(sent);
+                    link.moved = now;
+                    found = true;
+                }
+                Progress::Blocked => link.is_blocked = true,
+                Progress::Closed => {
+                    self.close(number, counters);
+                    return true;
+                }
+            }
+        }
+        found
+    }
+
+    fn receive(&mut self, number: usize, (admin, counters): (&dyn Admin, &RackCounters), now: Instant) {
+        for _ in 0..RECEIPTS_MAX {
+            let link = &mut self.links[number];
+            let Some(stream) = &link.stream else { return };
+            let received = match stream.receive(&mut self.buffer) {
+                Progress::Bytes(received) => received,
+                Progress::Blocked => return,
+                Progress::Closed => return self.close(number, counters),
+            };
+            link.input.extend_from_slice(&self.buffer[..received]);
+            link.moved = now;
+            if self.take_replies(number, (admin, counters), now).is_err() {
+                return self.close(number, counters);
+            }
+            if received < self.buffer.len() {
+                return;
+            }
+        }
+        // Edges are not repeated.
+        let link = &self.links[number];
+        if let Some(stream) = &link.stream
+            && self.poller.change(Token(number as u64), stream.as_fd(), Interest::ReadWrite).is_err()
+        {
+            self.close(number, counters);
+        }
+    }
+
+    /// Passes on the replies that have arrived.
+    fn take_replies(
+        &mut self,
+        number: usize,
+        (admin, counters): (&dyn Admin, &RackCounters),
+        now: Instant,
+    ) -> Result<(), BadReply> {
+        let mut taken = 0;
+        loop {
+            let link = &mut self.links[number];
+            let Some(end) = link.replies.find_end(&link.input[taken..])? else { break };
+            let Some(waiting) = link.waiting.pop_front() else {
+                // Nobody has asked.
+                return Err(BadReply);
+            };
+            let reply = taken..taken + end;
+            taken = reply.end + Replies::END_BYTES;
+            self.under_way -= 1;
+            let drops = std::mem::take(&mut link.drops);
+            let permit = link.permit.take();
+            let Waiting { connection: Some(mut connection), mut forward, .. } = waiting else { continue };
+            if drops {
+                let text = Failure::NoMemory.text(link.node);
+                self.answer(connection, &text);
+                continue;
+            }
+            if forward.nodes.len() > 1 {
+                forward.nodes.remove(0);
+                self.begin(connection, forward, counters, now);
+                continue;
+            }
+            drop(forward.permit.take());
+            let mut bytes = &link.input[reply];
+            if forward.is_part {
+                bytes = bytes.strip_suffix(text::END).unwrap_or(bytes);
+            }
+            connection.output.append(bytes);
+            connection.output_permit = permit;
+            self.answered.push_back(connection);
+        }
+        let link = &mut self.links[number];
+        link.input.drain(..taken);
+        link.bound_memory(admin);
+        Ok(())
+    }
+
+    /// Closes a link; the commands under way there may or may not have been executed.
+    fn close(&mut self, number: usize, counters: &RackCounters) {
+        let link = &mut self.links[number];
+        if let Some(stream) = &link.stream {
+            self.poller.remove(Token(number as u64), stream.as_fd());
+        }
+        link.reset();
+        let text = Failure::Lost.text(link.node);
+        for Waiting { connection, .. } in std::mem::take(&mut link.waiting) {
+            self.under_way -= 1;
+            counters.forward_failed.count();
+            if let Some(connection) = connection {
+                self.answer(connection, &text);
+            }
+        }
+    }
+
+    /// Gives up the commands whose time is over.
+    pub(crate) fn give_up_late(&mut self, counters: &RackCounters, now: Instant) {
+        if self.under_way == 0 {
+            return;
+        }
+        for number in 0..self.links.len() {
+            let link = &mut self.links[number];
+            let text = Failure::Late.text(link.node);
+            let mut late = Vec::new();
+            for waiting in &mut link.waiting {
+                // As long as bytes move, a large value is on its way.
+                if now.saturating_duration_since(waiting.since.max(link.moved)) < self.timeout {
+                    break;
+                }
+                late.extend(waiting.connection.take());
+            }
+            for connection in late {
+                counters.forward_late.count();
+                self.answer(connection, &text);
+            }
+        }
+    }
+}
+
+impl Link {
+    /// Closes the stream, and forgets what belonged to it.
+    fn reset(&mut self) {
+        self.stream = None;
+        (self.output, self.replies, self.drops, self.is_blocked) = Default::default();
+        self.input = Vec::new();
+        self.permit = None;
+    }
+
+    /// Asks for memory once a reply turns out to be large, or else drops it as it arrives.
+    fn bound_memory(&mut self, admin: &dyn Admin) {
+        let known = self.replies.known_bytes();
+        if known > FREE_BYTES && self.permit.is_none() && !self.drops {
+            self.permit = admin.admit(known as u64);
+            self.drops = self.permit.is_none();
+        }
+        if self.drops {
+            let dropped = known.min(self.input.len());
+            self.input.drain(..dropped);
+            self.replies.drop_front(dropped);
+        }
+    }
+}
+
+/// The first line on a link to `node`.
+pub(crate) fn hello(rack: &str, node: usize) -> Vec<u8> {
+    format!("minos-peer 1 {rack} {node}\r\n").into_bytes()
+}

@@ -1,0 +1,66 @@
+//! A node's part in a rack (RackOut §3): the owner of each key, reads from the memory of other nodes, and the
+//! commands that go to the owner.
+//!
+//! A key belongs to a micro-shard and that to one node, which executes all writes to it. A node reads items of
+//! the other nodes of its unit in their memory. Whatever it cannot do so it forwards to the owner, over a Unix
+//! socket, in memcached's protocol.
+
+mod attach;
+pub(crate) mod config;
+pub(crate) mod links;
+mod owners;
+mod remote;
+
+pub(crate) use attach::{Attacher, memory_path};
+pub(crate) use links::Links;
+pub(crate) use owners::{Owner, Rack, RackView};
+pub(crate) use remote::{Remote, read};
+
+use crate::ops::{counters::worker_counters, receiving::ReceivePermit};
+
+worker_counters! {
+    /// A worker's counters of what it did for keys of other nodes.
+    RackCounters, "":
+    /// Keys looked up in other nodes' memory.
+    remote_reads,
+    /// Those that were found there.
+    remote_hits,
+    /// Keys whose owner was asked instead, because its memory is not attached or only it can tell.
+    remote_asked,
+    /// Commands forwarded to their owner.
+    forwarded,
+    /// Forwarded commands that failed because their node was lost or could not be reached.
+    forward_failed,
+    /// Forwarded commands that were given up because no reply came in time.
+    forward_late,
+    /// Forwarded commands refused because too many were under way.
+    forward_refused,
+    /// Commands that another node forwarded here although this one does not own their key.
+    not_owner,
+}
+
+/// A command for other nodes than the one that has received it.
+pub(crate) struct Forward {
+    /// The nodes that execute it, one after another; the reply of the last is the client's.
+    pub(crate) nodes: Vec<u16>,
+    /// The command as its client sent it, or what it comes to.
+    pub(crate) bytes: Vec<u8>,
+    /// True if its value, or that of its reply, may be large: it must not hold up small ones.
+    pub(crate) is_large: bool,
+    /// True if it asks for one key of several, so that its reply ends before the last line.
+    pub(crate) is_part: bool,
+    /// For the memory of a large value.
+    pub(crate) permit: Option<ReceivePermit>,
+}
+
+impl Forward {
+    /// A small command for one node, whose bytes its caller fills in.
+    pub(crate) fn to(owner: Owner) -> Self {
+        Self::to_all(vec![owner.node])
+    }
+
+    /// As [`Forward::to`], for several nodes.
+    pub(crate) fn to_all(nodes: Vec<u16>) -> Self {
+        Self { nodes, bytes: Vec::new(), is_large: false, is_part: false, permit: None }
+    }
+}

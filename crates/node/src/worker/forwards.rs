@@ -1,0 +1,62 @@
+//! Commands that this worker forwards to other nodes of the rack.
+
+use minos_engine::Mode;
+use minos_net::Io;
+use minos_proto::memcache::text;
+
+use super::Worker;
+use crate::{rack::Forward, tcp::connection::Connection};
+
+impl<M: Mode, I: Io> Worker<'_, M, I> {
+    /// Forwards the command of a connection; its later commands wait for the reply.
+    pub(crate) fn forward(&mut self, connection: Box<Connection>, forward: Box<Forward>) {
+        let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else {
+            unreachable!("without a rack no key is elsewhere")
+        };
+        links.begin(connection, forward, &rack.counters, self.now);
+    }
+
+    /// Forwards a command whose value has arrived.
+    pub(super) fn forward_collected(&mut self, mut connection: Box<Connection>, forward: Box<Forward>) {
+        if forward.bytes.ends_with(text::LINE_END) {
+            return self.forward(connection, forward);
+        }
+        connection.output.append(text::BAD_CHUNK);
+        self.visit_apart(connection);
+    }
+
+    /// Moves bytes from and to other nodes, and goes on with the connections whose commands are answered; true if
+    /// there was work.
+    pub(super) fn serve_forwards(&mut self) -> bool {
+        let mut found = false;
+        loop {
+            let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return found };
+            if links.is_empty() {
+                return found;
+            }
+            found |= links.advance(self.shared, &rack.counters, self.now);
+            while let Some(connection) = self.links.as_mut().and_then(|links| links.take_answered()) {
+                self.visit_apart(connection);
+            }
+            // Their next commands leave before the worker sleeps.
+            if self.links.as_ref().is_none_or(|links| !links.has_unsent()) {
+                return found;
+            }
+        }
+    }
+
+    /// Ends the wait of commands whose time is over.
+    pub(super) fn give_up_forwards(&mut self) {
+        if let (Some(links), Some(rack)) = (&mut self.links, &self.rack) {
+            links.give_up_late(&rack.counters, self.now);
+        }
+    }
+
+    /// Takes over what has changed in the rack.
+    #[inline]
+    pub(super) fn refresh_rack(&mut self) {
+        if let Some(rack) = &mut self.rack {
+            rack.refresh();
+        }
+    }
+}

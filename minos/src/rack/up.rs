@@ -1,0 +1,253 @@
+//! `minos rack up`: the nodes of a rack as processes of this machine.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, bail, ensure};
+use clap::Args;
+use minos_base::SizeText;
+use minos_node::config::NODES_MAX;
+use signal_hook::{consts::TERM_SIGNALS, flag};
+
+use super::end_with_parent;
+use crate::serve::random_seed;
+
+/// Time between two looks at the nodes.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Time that a node has to start.
+const START_MAX: Duration = Duration::from_secs(30);
+/// Time after the end of a node until it is started again.
+const REST: Duration = Duration::from_millis(300);
+/// Time that the nodes have to stop.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// Start the nodes of a rack on this machine, and run until a signal comes. A node that ends is started again, with the
+/// items that it had.
+#[derive(Args, Debug)]
+pub(crate) struct UpArgs {
+    /// Nodes
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 4)]
+    nodes: usize,
+    /// Nodes of a unit, which read each other's memory [default: all]
+    #[arg(long, value_name = "N")]
+    unit_size: Option<usize>,
+    /// Port of node 0 for memcached clients, on 127.0.0.1; node I is at the I-th behind it
+    #[arg(long, value_name = "P", default_value_t = 11311)]
+    base_port: u16,
+    /// Memory of each node
+    #[arg(long, value_name = "SIZE", default_value = "64m")]
+    memory: SizeText,
+    /// Worker threads of each node
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    workers: usize,
+    /// Folder for sockets and memory [default: a new one on tmpfs, removed at the end]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// End when the process ends that has started this one
+    #[arg(long, hide = true)]
+    ends_with_parent: bool,
+    /// More options of `minos serve` for each node
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
+/// The rack that is up.
+struct Up<'a> {
+    args: &'a UpArgs,
+    folder: Folder,
+    seed: u64,
+    peers: String,
+    nodes: Vec<Node>,
+}
+
+/// A node's process.
+struct Node {
+    process: Child,
+    /// When it ended.
+    ended: Option<Instant>,
+}
+
+/// A folder, removed at the end if it was made for this rack.
+struct Folder {
+    path: PathBuf,
+    is_own: bool,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_own {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Runs a rack until a signal comes.
+pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
+    if args.ends_with_parent {
+        end_with_parent()?;
+    }
+    ensure!((1..=NODES_MAX).contains(&args.nodes), "-n {}: expected 1 to {NODES_MAX}", args.nodes);
+    ensure!(
+        usize::from(args.base_port) + args.nodes <= usize::from(u16::MAX),
+        "--base-port {}: no port is left for the last node",
+        args.base_port
+    );
+    let unit_size = args.unit_size.unwrap_or(args.nodes).max(1);
+    let stop = std::sync::Arc::default();
+    for signal in TERM_SIGNALS {
+        flag::register(*signal, std::sync::Arc::clone(&stop))?;
+    }
+    let folder = folder(args)?;
+    let socket =
+        |node: usize| format!("{}@{}", node / unit_size, folder.path.join(format!("node-{node}")).display());
+    let peers = (0..args.nodes).map(socket).collect::<Vec<_>>().join(",");
+    let seed = seed(&folder.path)?;
+    let mut up = Up { args, folder, seed, peers, nodes: Vec::new() };
+    let result = up.run(&stop);
+    up.stop();
+    result
+}
+
+fn folder(args: &UpArgs) -> anyhow::Result<Folder> {
+    let (path, is_own) = match &args.dir {
+        Some(dir) => (dir.clone(), false),
+        None => {
+            let tmpfs = Path::new("/dev/shm");
+            let parent = if tmpfs.is_dir() { tmpfs.to_owned() } else { std::env::temp_dir() };
+            (parent.join(format!("minos-rack-{}", std::process::id())), true)
+        }
+    };
+    fs::DirBuilder::new()
+        .recursive(!is_own)
+        .mode(0o700)
+        .create(&path)
+        .with_context(|| format!("cannot make {}", path.display()))?;
+    let path = path.canonicalize()?;
+    Ok(Folder { path, is_own })
+}
+
+/// The seed of the key hash, which all nodes share, also when the rack is started again.
+fn seed(folder: &Path) -> anyhow::Result<u64> {
+    let path = folder.join("hash-seed");
+    if let Ok(text) = fs::read_to_string(&path) {
+        return text.trim().parse().with_context(|| format!("{} holds no number", path.display()));
+    }
+    let seed = random_seed();
+    fs::write(&path, seed.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(seed)
+}
+
+impl Up<'_> {
+    fn run(&mut self, stop: &std::sync::atomic::AtomicBool) -> anyhow::Result<()> {
+        let is_over = || stop.load(std::sync::atomic::Ordering::Relaxed);
+        for node in 0..self.args.nodes {
+            let process = self.start(node)?;
+            self.nodes.push(Node { process, ended: None });
+        }
+        while !is_over() {
+            thread::sleep(LOOK_EVERY);
+            for node in 0..self.nodes.len() {
+                if !is_over() {
+                    self.look_after(node)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a node again some time after its end.
+    fn look_after(&mut self, node: usize) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let entry = &mut self.nodes[node];
+        match entry.ended {
+            None => {
+                if let Some(status) = entry.process.try_wait()? {
+                    eprintln!("node {node} ended ({status}); it is started again");
+                    entry.ended = Some(now);
+                }
+            }
+            Some(ended) if now.duration_since(ended) >= REST => {
+                self.nodes[node] = Node { process: self.start(node)?, ended: None };
+            }
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Starts a node, and prints its address once it can be reached.
+    fn start(&self, node: usize) -> anyhow::Result<Child> {
+        let UpArgs { base_port, memory, workers, options, .. } = self.args;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, base_port + node as u16));
+        let folder = &self.folder.path;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(program);
+        command.args(["serve", "--rack", "local", "--node", &node.to_string(), "--peers", &self.peers]);
+        command.args(["--memcached", &address.to_string(), "--hash-seed", &self.seed.to_string()]);
+        command.args(["--memory", &memory.to_string(), "--workers", &workers.to_string()]);
+        command.arg("--region").arg(folder.join(format!("node-{node}.region")));
+        command.args(["--pin", "off", "--poll", "sleep", "--ends-with-parent"]).args(options);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut process = command.spawn().context("cannot start a node")?;
+        let Err(error) = wait_for_address(&mut process) else {
+            let mut out = std::io::stdout().lock();
+            writeln!(out, "node {node} memcached {address} pid {}", process.id())?;
+            out.flush()?;
+            return Ok(process);
+        };
+        let _ = process.kill();
+        let _ = process.wait();
+        Err(error.context(format!("node {node} does not start")))
+    }
+
+    fn stop(&mut self) {
+        let mut running: Vec<&mut Child> = self.nodes.iter_mut().map(|node| &mut node.process).collect();
+        running.retain_mut(|process| matches!(process.try_wait(), Ok(None)));
+        for process in &running {
+            terminate(process.id());
+        }
+        let deadline = Instant::now() + STOP_MAX;
+        while !running.is_empty() && Instant::now() < deadline {
+            thread::sleep(LOOK_EVERY);
+            running.retain_mut(|process| matches!(process.try_wait(), Ok(None)));
+        }
+        for process in running {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Asks a process to stop.
+fn terminate(pid: u32) {
+    use rustix::process::{Pid, Signal, kill_process};
+    if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
+        // It may have ended.
+        let _ = kill_process(pid, Signal::TERM);
+    }
+}
+
+/// Waits until a node has printed its first address. What it prints later nobody reads: it prints nothing more.
+fn wait_for_address(process: &mut Child) -> anyhow::Result<()> {
+    let out = process.stdout.take().context("no output")?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let mut lines = BufReader::new(out).lines();
+        let first = lines.next();
+        let _ = sender.send(first);
+        // Its pipe must not be closed as long as it may write.
+        lines.for_each(drop);
+    });
+    match receiver.recv_timeout(START_MAX) {
+        Ok(Some(Ok(line))) if line.starts_with("listening on memcached") => Ok(()),
+        Ok(_) => bail!("it has ended; its messages say why"),
+        Err(_) => bail!("it cannot be reached after {} s", START_MAX.as_secs()),
+    }
+}

@@ -1,0 +1,119 @@
+//! The options of a node of a rack.
+
+use std::{path::PathBuf, str::FromStr, time::Duration};
+
+use anyhow::{bail, ensure};
+use clap::Args;
+use minos_node::config::{RackConfig, RackNode};
+
+use crate::time::parse_time;
+
+/// The options of `minos serve` for a node of a rack.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Rack")]
+pub(crate) struct RackOptions {
+    /// Name of the rack that this server is a node of: all its nodes are one store. `minos rack up` starts a whole one
+    #[arg(long, value_name = "NAME", requires_all = ["peers", "node", "hash_seed"])]
+    pub(crate) rack: Option<String>,
+    /// Number of this node in --peers, from 0 on
+    #[arg(long, value_name = "N", requires = "rack")]
+    node: Option<usize>,
+    /// Unix sockets of all nodes, in the order of their numbers: each UNIT@PATH, or PATH for unit 0. The nodes of a unit
+    /// read each other's memory
+    #[arg(long, value_name = "UNIT@PATH", value_delimiter = ',', requires = "rack")]
+    peers: Vec<Peer>,
+    /// Stop when the process ends that has started this one
+    #[arg(long, hide = true)]
+    pub(super) ends_with_parent: bool,
+    /// Micro-shards into which the keys are divided, the same at all nodes
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    micro_shards: u32,
+    /// Time that a command waits for the node that owns its key
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    rack_timeout: Duration,
+    /// Commands of one worker under way to one node
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    rack_waiting: usize,
+}
+
+/// A node in `--peers`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Peer {
+    unit: u32,
+    path: PathBuf,
+}
+
+impl FromStr for Peer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (unit, path) = text.split_once('@').unwrap_or(("0", text));
+        let unit = unit.parse().map_err(|_| format!("{unit} is not the number of a unit"))?;
+        let path = path.strip_prefix("unix:").unwrap_or(path);
+        if !path.starts_with('/') {
+            return Err("expected UNIT@/PATH of a Unix socket; nodes on other machines cannot be named yet"
+                .to_owned());
+        }
+        Ok(Self { unit, path: path.into() })
+    }
+}
+
+impl RackOptions {
+    /// The server's place in its rack; `None` if it is in none.
+    ///
+    /// # Errors
+    /// Names the option that does not go with a rack.
+    pub(super) fn config(&self, serves: Serves) -> anyhow::Result<Option<RackConfig>> {
+        let (Some(name), Some(node)) = (&self.rack, self.node) else { return Ok(None) };
+        let is_word = |byte: u8| byte.is_ascii_graphic();
+        ensure!(
+            (1..=64).contains(&name.len()) && name.bytes().all(is_word),
+            "--rack {name}: expected 1 to 64 characters without spaces"
+        );
+        if serves.flash {
+            bail!("--rack and --flash: a node of a rack keeps its items in memory for now");
+        }
+        if serves.native {
+            bail!(
+                "--rack and --native: native clients do not know racks yet; connect over memcached's protocol"
+            );
+        }
+        let nodes = self.peers.iter().map(|Peer { unit, path }| RackNode { unit: *unit, path: path.clone() });
+        Ok(Some(RackConfig {
+            name: name.clone(),
+            node,
+            nodes: nodes.collect(),
+            micro_shards: self.micro_shards,
+            timeout: self.rack_timeout,
+            waiting_max: self.rack_waiting,
+        }))
+    }
+
+    /// Micro-shards whose owners the memory shows.
+    pub(super) fn micro_shards(&self) -> u32 {
+        if self.rack.is_some() { self.micro_shards } else { 0 }
+    }
+}
+
+/// What else the server is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Serves {
+    pub(super) flash: bool,
+    pub(super) native: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_read() {
+        let peer = |unit, path: &str| Ok(Peer { unit, path: path.into() });
+        assert_eq!("/a".parse(), peer(0, "/a"));
+        assert_eq!("3@/a@b".parse(), peer(3, "/a@b"));
+        assert_eq!("1@unix:/a".parse(), peer(1, "/a"));
+        for text in ["", "a", "x@/a", "1@127.0.0.1:1", "-1@/a"] {
+            assert!(text.parse::<Peer>().is_err(), "{text}");
+        }
+    }
+}

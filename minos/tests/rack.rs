@@ -1,0 +1,351 @@
+//! Racks of real processes: any client of any node sees one store, whatever happens to nodes.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    os::unix::net::UnixStream,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use minos_testkit::Client;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A rack that `minos rack up` has started.
+struct Rack {
+    process: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+    /// Address and process of each node.
+    nodes: Vec<(SocketAddr, u32)>,
+    folder: TempDir,
+}
+
+impl Rack {
+    fn up(nodes: usize, options: &[&str]) -> Self {
+        let folder =
+            tempfile::tempdir_in(if cfg!(target_os = "linux") { "/dev/shm" } else { "/tmp" }).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        command.args(["rack", "up", "-n", &nodes.to_string(), "--memory", "32m", "--dir"]).arg(folder.path());
+        command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]).args(options);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut rack = Self { process, lines, nodes: Vec::new(), folder };
+        for node in 0..nodes {
+            let (number, address, pid) = rack.announced();
+            assert_eq!(number, node);
+            rack.nodes.push((address, pid));
+        }
+        rack.wait_until_attached();
+        rack
+    }
+
+    /// The next node that has started.
+    fn announced(&mut self) -> (usize, SocketAddr, u32) {
+        let line = self.lines.next().expect("the rack has ended").unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["node", number, "memcached", address, "pid", pid] = words[..] else { panic!("{line}") };
+        (number.parse().unwrap(), address.parse().unwrap(), pid.parse().unwrap())
+    }
+
+    fn client(&self, node: usize) -> Client {
+        Client::connect(self.nodes[node].0).unwrap()
+    }
+
+    /// Waits until each node reads the memory of all others.
+    fn wait_until_attached(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for node in 0..self.nodes.len() {
+            loop {
+                let stats = self.client(node).stats("rack").unwrap();
+                let memory = stats.iter().filter(|(name, _)| name.ends_with(":memory"));
+                if memory.clone().all(|(_, state)| state != "not attached") {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{stats:?}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    fn signal(&self, node: usize, signal: Signal) {
+        kill_process(Pid::from_raw(self.nodes[node].1.cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// Waits until a killed node has been started again.
+    fn wait_for_restart(&mut self, node: usize) {
+        let (number, address, pid) = self.announced();
+        assert_eq!((number, address), (node, self.nodes[node].0));
+        self.nodes[node].1 = pid;
+    }
+
+    /// The node that owns a key: the one that reads it nowhere else when it is asked.
+    fn owner(&self, key: &str) -> usize {
+        let reads = |node: usize| {
+            let mut client = self.client(node);
+            stat(&mut client, "remote_reads") + stat(&mut client, "remote_asked")
+        };
+        let is_owner = |&node: &usize| {
+            let before = reads(node);
+            self.client(node).get(key).unwrap();
+            reads(node) == before
+        };
+        (0..self.nodes.len()).find(is_owner).expect("somebody owns it")
+    }
+
+    /// A key that the node owns.
+    fn key_of(&self, node: usize) -> String {
+        (0..).map(|number| format!("key{number}")).find(|key| self.owner(key) == node).unwrap()
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_raw(self.process.id().cast_signed()).unwrap(), Signal::TERM);
+        let _ = self.process.wait();
+    }
+}
+
+fn stat(client: &mut Client, name: &str) -> u64 {
+    let stats = client.stats("rack").unwrap();
+    stats.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| value.parse().unwrap())
+}
+
+/// The first of so many ports in a row that nobody uses.
+fn free_ports(count: usize) -> u16 {
+    // Tests that run at the same time take other ports.
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    const ROW: u16 = 8;
+    assert!(count <= usize::from(ROW));
+    let first = 10_000 + (std::process::id() % 1000) as u16 * ROW;
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let port = first + TAKEN.fetch_add(ROW, Relaxed);
+        if (port..port + count as u16).all(is_free) {
+            return port;
+        }
+    }
+}
+
+fn value(of: usize) -> Vec<u8> {
+    format!("value {of}").into_bytes()
+}
+
+#[test]
+fn a_client_of_any_node_sees_one_store() {
+    const KEYS: usize = 200;
+    let rack = Rack::up(4, &[]);
+    let mut clients: Vec<Client> = (0..4).map(|node| rack.client(node)).collect();
+    let keys: Vec<String> = (0..KEYS).map(|key| format!("k{key}")).collect();
+    for (number, key) in keys.iter().enumerate() {
+        assert_eq!(clients[number % 4].set(key, &value(number)).unwrap(), "STORED");
+    }
+    for client in &mut clients {
+        for (number, key) in keys.iter().enumerate() {
+            assert_eq!(client.get(key).unwrap().unwrap().value, value(number));
+        }
+        // In one line, and in many that are sent at once.
+        let found = client.get_many(&keys).unwrap();
+        assert!(found.iter().enumerate().all(|(number, it)| it.as_ref().unwrap().value == value(number)));
+        let items: Vec<_> =
+            keys.iter().enumerate().map(|(number, key)| (key.clone(), value(number))).collect();
+        assert!(client.set_many(&items).unwrap().iter().all(|said| said == "STORED"));
+    }
+    // Three quarters of the keys are elsewhere, and most were read there.
+    let reads = stat(&mut clients[0], "remote_hits");
+    assert!((200..=400).contains(&reads), "{reads}");
+    assert_eq!(clients[2].ask("flush_all").unwrap(), "OK");
+    for client in &mut clients {
+        assert!(keys.iter().all(|key| client.get(key).unwrap().is_none()));
+    }
+}
+
+#[test]
+fn commands_do_the_same_from_any_node() {
+    let rack = Rack::up(3, &[]);
+    let mut clients: Vec<Client> = (0..3).map(|node| rack.client(node)).collect();
+    for number in 0..12 {
+        let key = format!("c{number}");
+        for node in 0..3 {
+            let client = &mut clients[node];
+            assert_eq!(client.ask(&format!("delete {key} noreply\r\nincr {key} 1")).unwrap(), "NOT_FOUND");
+            assert_eq!(client.store(&format!("add {key} 7 0 1"), b"5").unwrap(), "STORED");
+            assert_eq!(client.store(&format!("add {key} 7 0 1"), b"5").unwrap(), "NOT_STORED");
+            assert_eq!(client.ask(&format!("incr {key} 6")).unwrap(), "11");
+            assert_eq!(client.store(&format!("append {key} 0 0 2"), b"00").unwrap(), "STORED");
+            let found = client.get(&key).unwrap().unwrap();
+            assert_eq!((found.value.as_slice(), found.flags), (b"1100".as_slice(), 7));
+            let other = &mut clients[(node + 1) % 3];
+            assert_eq!(other.ask(&format!("mg {key} s f k t")).unwrap(), format!("HD s4 f7 k{key} t-1"));
+            assert_eq!(other.ask(&format!("touch {key} 1000")).unwrap(), "TOUCHED");
+            let told = other.ask(&format!("mg {key} t")).unwrap();
+            assert!(told == "HD t1000" || told == "HD t999", "{told}");
+            assert_eq!(other.ask(&format!("ms {key} 2 q\r\nhi\r\nmn")).unwrap(), "MN");
+            assert_eq!(other.ask(&format!("gat 0 {key}")).unwrap(), format!("VALUE {key} 0 2"));
+            assert_eq!((other.line().unwrap().as_str(), other.line().unwrap().as_str()), ("hi", "END"));
+            let answer = clients[node].ask(&format!("mg {key}x v N30")).unwrap();
+            assert_eq!(answer.split(' ').next(), Some("VA"), "{answer}");
+            assert_eq!(clients[node].line().unwrap(), "");
+            assert_eq!(clients[node].ask(&format!("delete {key}x")).unwrap(), "DELETED");
+        }
+    }
+}
+
+#[test]
+fn large_values_pass_between_nodes() {
+    let rack = Rack::up(2, &[]);
+    let mut clients = [rack.client(0), rack.client(1)];
+    let values: Vec<Vec<u8>> =
+        [3000, 5000, 60_000, 1_000_000].iter().map(|&bytes| vec![b'a' + (bytes % 7) as u8; bytes]).collect();
+    for (number, value) in values.iter().enumerate() {
+        for key in (0..4).map(|key| format!("large{number}-{key}")) {
+            assert_eq!(clients[number % 2].set(&key, value).unwrap(), "STORED");
+            for client in &mut clients {
+                assert!(client.get(&key).unwrap().unwrap().value == *value);
+            }
+        }
+    }
+    let keys: Vec<String> =
+        (0..4).flat_map(|number| (0..4).map(move |key| format!("large{number}-{key}"))).collect();
+    for client in &mut clients {
+        let found = client.get_many(&keys).unwrap();
+        assert!(found.iter().enumerate().all(|(at, it)| it.as_ref().unwrap().value == values[at / 4]));
+    }
+    // Too large: the old value goes, wherever it is.
+    for key in &keys[..4] {
+        let client = &mut clients[0];
+        let said = client.ask(&format!("set {key} 0 0 9000000")).unwrap();
+        assert_eq!(said, "SERVER_ERROR object too large for cache");
+        client.send(vec![b'x'; 9_000_002]).unwrap();
+        assert!(client.get(key).unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_stopped_node_is_read_and_its_writers_are_told() {
+    let rack = Rack::up(3, &["--", "--rack-timeout", "300ms"]);
+    let key = rack.key_of(1);
+    let (mut client, mut other) = (rack.client(0), rack.client(2));
+    assert_eq!(client.set(&key, b"before").unwrap(), "STORED");
+    rack.signal(1, Signal::STOP);
+    for _ in 0..100 {
+        assert_eq!(other.get(&key).unwrap().unwrap().value, b"before");
+    }
+    let said = client.set(&key, b"after").unwrap();
+    assert_eq!(said, "SERVER_ERROR node 1 of the rack is late; the command may be done");
+    rack.signal(1, Signal::CONT);
+    // Its reply, which comes now, is nobody's.
+    assert_eq!(client.ask(&format!("append {key} 0 0 1\r\n!")).unwrap(), "STORED");
+    assert_eq!(other.get(&key).unwrap().unwrap().value, b"after!");
+}
+
+#[test]
+fn a_killed_node_is_read_and_comes_back_with_its_items() {
+    let mut rack = Rack::up(3, &[]);
+    let key = rack.key_of(1);
+    let mut client = rack.client(0);
+    for round in 0..5 {
+        assert_eq!(client.set(&key, &value(round)).unwrap(), "STORED");
+        rack.signal(1, Signal::KILL);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_millis(100) {
+            assert_eq!(client.get(&key).unwrap().unwrap().value, value(round));
+        }
+        rack.wait_for_restart(1);
+        assert_eq!(client.get(&key).unwrap().unwrap().value, value(round));
+        rack.wait_until_attached();
+        assert_eq!(rack.client(1).get(&key).unwrap().unwrap().value, value(round));
+        assert_eq!(rack.client(2).get(&key).unwrap().unwrap().value, value(round));
+    }
+}
+
+#[test]
+fn units_read_only_their_own_memory() {
+    let rack = Rack::up(4, &["--unit-size", "2"]);
+    let mut client = rack.client(0);
+    for number in 0..200 {
+        let key = format!("u{number}");
+        assert_eq!(client.set(&key, &value(number)).unwrap(), "STORED");
+        assert_eq!(client.get(&key).unwrap().unwrap().value, value(number));
+    }
+    let stats = client.stats("rack").unwrap();
+    let of = |name: &str| stats.iter().find(|(other, _)| other == name).unwrap().1.clone();
+    assert_eq!((of("node:1:memory").as_str(), of("node:2:unit").as_str()), ("attached", "1"));
+    // About a quarter of the reads each.
+    let (hits, asked) = (stat(&mut client, "remote_hits"), stat(&mut client, "remote_asked"));
+    assert!((20..=80).contains(&hits) && (60..=140).contains(&asked), "{hits} {asked}");
+}
+
+#[test]
+fn strangers_get_nothing_from_a_node() {
+    let rack = Rack::up(2, &[]);
+    let path = rack.folder.path().join("node-0");
+    for hello in
+        ["get a\r\n", "minos-peer 1 other 0\r\nget a\r\n", "minos-peer 1 local 1\r\nmn\r\n", "\u{80}"]
+    {
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.write_all(hello.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{hello}: {}", String::from_utf8_lossy(&answer));
+    }
+    let mut stream = UnixStream::connect(&path).unwrap();
+    stream.write_all(b"minos-peer 1 local 0\r\nmn\r\n").unwrap();
+    let mut answer = [0; 4];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"MN\r\n");
+    let key = rack.key_of(1);
+    stream.write_all(format!("set {key} 0 0 1\r\nx\r\n").as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    assert_eq!(line, "SERVER_ERROR this node of the rack does not own the key\r\n");
+}
+
+#[test]
+fn status_shows_each_node() {
+    let rack = Rack::up(2, &[]);
+    let status = |addresses: &[String]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        let output = command.args(["rack", "status"]).args(addresses).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (is_up, text) = status(&[rack.nodes[0].0.to_string(), rack.nodes[1].0.to_string()]);
+    assert!(is_up && text.contains("node 1 of rack local, 2 nodes") && text.contains("attached"), "{text}");
+    let (is_up, text) = status(&[format!("127.0.0.1:{}", free_ports(1))]);
+    assert!(!is_up && text.contains("cannot be reached"), "{text}");
+}
+
+#[test]
+fn what_does_not_go_with_a_rack_is_refused() {
+    let rack = ["serve", "--rack", "r", "--node", "0", "--peers", "/tmp/none", "--hash-seed", "1"];
+    for (more, reason) in [
+        (&["--flash", "/tmp/none:64m"][..], "--rack and --flash"),
+        (&["--native"], "--rack and --native"),
+        (&["--backing", "private"], "--rack: other nodes read this one's memory"),
+        (&["--rack-timeout", "0s"], "--rack-timeout: 0 is not allowed"),
+        (&["--micro-shards", "0"], "--micro-shards: 0 is not allowed"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_minos")).args(rack).args(more).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(reason), "{more:?}: {text}");
+    }
+    for (options, reason) in [
+        (&["serve", "--rack", "r"][..], "--peers"),
+        (
+            &["serve", "--rack", "r", "--node", "2", "--peers", "/a,/b", "--hash-seed", "1"],
+            "--node: 2 is not allowed",
+        ),
+        (&["serve", "--rack", "a b", "--node", "0", "--peers", "/a", "--hash-seed", "1"], "--rack a b"),
+        (
+            &["serve", "--rack", "r", "--node", "0", "--peers", "10.0.0.1:1", "--hash-seed", "1"],
+            "other machines",
+        ),
+        (&["rack", "up", "-n", "0"], "expected 1 to 64"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_minos")).args(options).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(reason), "{options:?}: {text}");
+    }
+}
