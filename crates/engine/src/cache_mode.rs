@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The mark combines the identity and the hash of the key. Evicting an extent clears its mark first, so that
-//! another process can detect items without their values, although the items themselves are not touched.
+//! another process can detect items without their values, although the items themselves are not touched. A reader
+//! of another process looks at the mark before and after it copies the value ([`Places::large`]).
 
 use crate::{
     candidate::Attempt,
@@ -23,8 +24,7 @@ use crate::{
     mode::{Candidates, Lookup, Mode},
     partition::{OutOfMemory, Partition},
     parts::{Parts, Placed},
-    places::Places,
-    places::State,
+    places::{Extent, Large, Places, State},
     position::{Position, PositionBits, Wide},
     relink::{self, Unappended},
     settled::key_of,
@@ -36,7 +36,7 @@ use crate::{
 use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Geometry, HeapStats, Memory, Offset, Region, Settled, View};
 use minos_sync::{
-    Access, Bell, Lock,
+    Access, Bell, Lock, horizon,
     words::{copy_in, words_for},
 };
 use std::{
@@ -186,7 +186,8 @@ impl LargeValues {
     /// Removes the oldest value whose chunk suits; the chunk to be freed.
     fn evict_oldest(&mut self, region: &Region, suits: impl FnMut(Offset) -> bool) -> Option<Offset> {
         let (chunk, bytes) = self.extents.evict_oldest(suits)?;
-        // Relaxed: only a repair after a killed process reads it.
+        // Readers of other processes notice it before the memory is used again: who takes that comes through the
+        // lock of the heap, which ends with a release fence. Relaxed for that reason.
         region.word(chunk).store(0, Relaxed);
         self.uncounted += 1;
         self.uncounted_bytes += bytes;
@@ -343,7 +344,11 @@ fn extent_mark<B: PositionBits, T: Tier, A: Access>(
     id: ExtentId,
     key: &[u8],
 ) -> u64 {
-    id.to_word() ^ engine.hash(key).0
+    mark_of(id, engine.hash(key))
+}
+
+fn mark_of(id: ExtentId, hash: KeyHash) -> u64 {
+    id.to_word() ^ hash.0
 }
 
 /// Adds an extent, and writes down on both sides that the item with this key has it.
@@ -422,6 +427,22 @@ impl<B: PositionBits, T: Tier> Places for LogMode<B, T> {
             return None;
         }
         log.locate(region, position(slot.link()))
+    }
+
+    fn large<'a>(region: &'a View, hash: KeyHash, item: Offset, state: &ItemState) -> Large<'a> {
+        // Relaxed: the words of a linked item, or garbage.
+        let words = region.try_array::<2>(extent_words(item, state.key_bytes()));
+        let Some([id, chunk]) = words.map(|words| words.each_ref().map(|word| word.load(Relaxed))) else {
+            return Large::Gone;
+        };
+        let expected = mark_of(ExtentId::from_word(id), hash);
+        let words = words_of_extent(state.value_bytes() as u64) as usize;
+        match region.try_words(Offset::from_words(chunk), words) {
+            Some(words @ [mark, ..]) if expected != 0 && horizon::look(mark) == expected => {
+                Large::Apart(Extent { mark, expected, words, at: EXTENT_HEAD_BYTES })
+            }
+            _ => Large::Gone,
+        }
     }
 
     #[inline]

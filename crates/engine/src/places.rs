@@ -1,8 +1,12 @@
 //! Where items lie in a mode, which is all that readers need, and the types of its state.
 
-use crate::slot::Slot;
+use crate::{
+    item::{ItemState, ItemView},
+    slot::Slot,
+};
+use minos_base::KeyHash;
 use minos_region::{Geometry, Offset, View};
-use minos_sync::Access;
+use minos_sync::{Access, ReadWord, horizon};
 use std::fmt::Debug;
 
 /// The places of items in a mode.
@@ -24,10 +28,50 @@ pub(crate) trait Places: Debug + Send + Sync + Sized + 'static {
     /// Where the item of a slot is; `None` if it was evicted, or lies on flash.
     fn locate(space: &Self::Space, region: &View, slot: Slot) -> Option<Offset>;
 
+    /// Where the large value of an item is. Right if the item is still linked afterwards.
+    fn large<'a>(_: &'a View, _: KeyHash, _item: Offset, _: &ItemState) -> Large<'a> {
+        Large::Beside
+    }
+
     /// True if the item that [`Places::locate`] found is still there, so that bytes read meanwhile are valid.
     #[inline]
     fn is_there(_: &Self::Space, _: &View, _link: u64) -> bool {
         true
+    }
+}
+
+/// The place of a large value, for a reader that cannot keep it there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Large<'a> {
+    /// Beside its key, where the version of its chain covers it.
+    Beside,
+    /// In an extent.
+    Apart(Extent<'a>),
+    /// It was evicted, if its item is linked.
+    Gone,
+}
+
+/// A large value outside of its item, which may be evicted while it is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Extent<'a> {
+    /// A word that is another one before the memory is used again.
+    pub(crate) mark: &'a ReadWord,
+    pub(crate) expected: u64,
+    /// The value begins at byte `at` of these.
+    pub(crate) words: &'a [ReadWord],
+    pub(crate) at: usize,
+}
+
+impl<'a> Extent<'a> {
+    pub(crate) fn view(&self, state: ItemState, slot: Slot) -> ItemView<'a> {
+        ItemView::new(state, self.words, self.at, slot)
+    }
+
+    /// True if the value stayed in place while its bytes were copied. Call it after the copy.
+    ///
+    /// With `--cfg minos_no_version_check` the answer is always yes, as that of `version::still`.
+    pub(crate) fn is_there(&self) -> bool {
+        horizon::look_again(self.mark) == self.expected || cfg!(minos_no_version_check)
     }
 }
 

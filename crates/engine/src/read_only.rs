@@ -27,7 +27,7 @@ type Foreign<'a, M> = Reader<'a, M, Crew, true>;
 /// A table on a file that is read while its owner writes, from this process or another.
 ///
 /// It stores nothing in the region and takes no lock, so its reads are not recorded, and it keeps no large
-/// value from being evicted: for those it names the owner. It trusts no word of the region: whatever another
+/// value in place: one that is replaced or evicted while it is copied is read again, or the owner is named. It trusts no word of the region: whatever another
 /// process stores there, a read ends, and is wrong at most.
 #[derive(Debug)]
 pub struct ReadOnly<M: Mode> {
@@ -45,8 +45,8 @@ pub enum Answer<R> {
     Found(R),
     /// There is none.
     Missing,
-    /// Only the owner can tell: the value is large, or may be on flash, or it was written during each attempt, or
-    /// its micro-shard is not this table's.
+    /// Only the owner can tell: the value may be on flash, or it was written during each attempt, or its
+    /// micro-shard is not this table's.
     AskOwner,
 }
 
@@ -181,7 +181,7 @@ impl<M: Mode> ReadOnly<M> {
     ) -> Attempt<Option<R>> {
         let reader = self.reader(hash);
         let found = reader.find(hash, |candidate| reader.header_for(candidate, key, now));
-        match found.and_then(|(candidate, state)| Self::finish(reader, &candidate, state, f)) {
+        match found.and_then(|(candidate, state)| Self::finish(reader, hash, &candidate, state, f)) {
             // It may be on flash.
             Attempt::Missing if M::HAS_FLASH => Attempt::Found(None),
             attempt => attempt,
@@ -191,18 +191,20 @@ impl<M: Mode> ReadOnly<M> {
     /// The rest of an attempt that has found a candidate with the right key.
     fn finish<R>(
         reader: Foreign<'_, M>,
+        hash: KeyHash,
         candidate: &Candidate<'_>,
         state: ItemState,
         f: &mut impl FnMut(&ItemView<'_>) -> R,
     ) -> Attempt<Option<R>> {
-        if reader.is_large(candidate.slot) {
-            return reader.unfit(candidate, &state).unwrap_or(Attempt::Found(None));
-        }
-        if SizeClass::of(state.value_bytes() as u64) > reader.inline_class_max {
-            // The header contradicts the slot.
+        if candidate.slot.class() != Some(SizeClass::of(state.value_bytes() as u64)) {
+            // One of the two was being written, or is not to be trusted.
             return Attempt::Disturbed;
         }
-        reader.finish(candidate, state, &mut |item| Some(f(item)))
+        let f = &mut |item: &ItemView<'_>| Some(f(item));
+        if reader.is_large(candidate.slot) {
+            return reader.finish_large(hash, candidate, state, f);
+        }
+        reader.finish(candidate, state, f)
     }
 
     fn reader(&self, hash: KeyHash) -> Foreign<'_, M> {

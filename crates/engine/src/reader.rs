@@ -14,7 +14,7 @@ use crate::{
     chain::{WALK_BUCKETS, following},
     index::{BUCKET_WORDS, Index},
     item::{HEADER_WORDS, ItemState, ItemView, body},
-    places::Places,
+    places::{Large, Places},
     slot::Slot,
     versions,
 };
@@ -181,6 +181,30 @@ impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREI
         let Some(item) = self.item(candidate, state) else { return Attempt::Disturbed };
         let result = f(&item);
         if self.is_linked(candidate) { Attempt::Found(result) } else { Attempt::Disturbed }
+    }
+
+    /// As [`Reader::finish`], for a large value that nobody keeps in place for this reader.
+    pub(crate) fn finish_large<R>(
+        self,
+        hash: KeyHash,
+        candidate: &Candidate<'_>,
+        state: ItemState,
+        f: &mut impl FnMut(&ItemView<'_>) -> R,
+    ) -> Attempt<R> {
+        let large = M::large(self.region, hash, candidate.item, &state);
+        if let Large::Beside = large {
+            return self.finish(candidate, state, f);
+        }
+        if let Some(unfit) = self.unfit(candidate, &state) {
+            return unfit;
+        }
+        let Large::Apart(extent) = large else { return Attempt::Missing };
+        let result = f(&extent.view(state, candidate.slot));
+        if extent.is_there() && self.is_linked(candidate) {
+            Attempt::Found(result)
+        } else {
+            Attempt::Disturbed
+        }
     }
 
     /// The first slot with the tag of `hash`; `None` also if writers interfere with every attempt.

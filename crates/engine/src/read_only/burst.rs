@@ -88,6 +88,6 @@ impl<M: Mode> ReadOnly<M> {
         let Some(candidate) = staged.candidate else { return Attempt::Disturbed };
         let reader = self.reader(get.hash);
         let Some(state) = reader.header_for(&candidate, get.key, now) else { return Attempt::Disturbed };
-        Self::finish(reader, &candidate, state, f)
+        Self::finish(reader, get.hash, &candidate, state, f)
     }
 }

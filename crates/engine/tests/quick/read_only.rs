@@ -163,7 +163,6 @@ impl<M: Mode> Pair<M> {
                 assert_eq!((item.cas, item.flags, item.expiry), (cas, flags, expiry), "{key}");
                 assert!(value == item.value, "{key}");
             }
-            (Some(item), Answer::AskOwner) => assert!(item.value.len() > 4096, "{key}"),
             (item, answer) => panic!("{key}: {answer:?} instead of {:?}", item.map(|item| item.cas)),
         }
     }

@@ -7,12 +7,17 @@ use minos_engine::{
 use rand::RngExt;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
 };
 
 const HOT_KEYS: u64 = 8;
-const KEYS: u64 = HOT_KEYS + 30_000;
+/// Keys whose values are large, and more than a cache has room for.
+const LARGE_KEYS: u64 = HOT_KEYS + 40;
+const KEYS: u64 = LARGE_KEYS + 30_000;
 const READS: u64 = 30_000;
 const WRITERS: u64 = 2;
 /// Items that are stored before the first read.
@@ -20,46 +25,70 @@ const STORED_MIN: u64 = 1000;
 const NOW: u32 = 6;
 const SEED: u64 = 2028;
 
-/// Writes keys of its own: hot ones again and again, cold ones to grow the index and to have logs evict.
-fn write<M: Mode>(engine: &Engine<M, Crcw>, number: u64, done: &AtomicBool) {
+/// Writes keys of its own: hot ones again and again, cold ones to grow the index and to have logs evict, large ones
+/// to have extents evicted.
+fn write<M: Mode>(engine: &Arc<Engine<M, Crcw>>, number: u64, done: &AtomicBool) {
     let (mut random, mut value) = (random(SEED, number), Vec::new());
     for cas in 1.. {
         if done.load(Relaxed) {
             return;
         }
-        let (key, len) = match random.random_range(0..8) {
-            0..5 => (random.random_range(0..HOT_KEYS / WRITERS), random.random_range(0..3000)),
-            // Now and then a large value, for which readers ask the owner.
-            5 => (random.random_range(0..HOT_KEYS / WRITERS), random.random_range(0..100_000)),
-            _ => (random.random_range(HOT_KEYS..KEYS) / WRITERS, random.random_range(0..100)),
+        let (keys, lens) = match random.random_range(0..16) {
+            0..9 => (0..HOT_KEYS, 0..3000),
+            9 => (0..HOT_KEYS, 0..100_000),
+            10..12 => (HOT_KEYS..LARGE_KEYS, 4_000..200_000),
+            _ => (LARGE_KEYS..KEYS, 0..100),
         };
-        let key = key * WRITERS + number;
+        let key = random.random_range(keys) / WRITERS * WRITERS + number;
         let bytes = key.to_le_bytes();
-        fill(&mut value, key, cas, len);
-        let mut entry = engine.entry(engine.hash(&bytes), &bytes, NOW);
+        let hash = engine.hash(&bytes);
         if random.random_range(0..16) == 0 {
-            entry.remove();
-        } else {
-            let _ = entry.insert(&[&value], ItemMeta { cas: Some(cas), ..ItemMeta::default() });
+            engine.entry(hash, &bytes, NOW).remove();
+            continue;
+        }
+        fill(&mut value, key, cas, random.random_range(lens));
+        let meta = ItemMeta { cas: Some(cas), ..ItemMeta::default() };
+        if random.random() {
+            let _ = engine.entry(hash, &bytes, NOW).insert(&[&value], meta);
+        } else if let Ok(mut reservation) = engine.reserve(hash, &bytes, value.len() as u64) {
+            // As plain bytes, where no reader of this process can look.
+            reservation.value_mut().copy_from_slice(&value);
+            let _ = engine.entry(hash, &bytes, NOW).commit(reservation, meta);
         }
     }
 }
 
-/// Reads as another process would; returns how often the owner was to be asked.
-fn read<M: Mode>(table: &ReadOnly<M>, watch: &mut Watch) -> u64 {
-    let (mut random, mut value, mut asked) = (random(SEED, 10), Vec::new(), 0);
+/// The answers to a reader.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Values that are larger than the optimistic bound.
+    large: u64,
+    /// How often the owner was to be asked.
+    asked: u64,
+}
+
+/// Reads as another process would.
+fn read<M: Mode>(table: &ReadOnly<M>, watch: &mut Watch) -> Answers {
+    let (mut random, mut value, mut answers) = (random(SEED, 10), Vec::new(), Answers::default());
     for _ in 0..READS {
-        let is_hot = random.random_range(0..4) > 0;
-        let key = if is_hot { random.random_range(0..HOT_KEYS) } else { random.random_range(HOT_KEYS..KEYS) };
+        let keys = match random.random_range(0..8) {
+            0..4 => 0..HOT_KEYS,
+            4..6 => HOT_KEYS..LARGE_KEYS,
+            _ => LARGE_KEYS..KEYS,
+        };
+        let key = random.random_range(keys);
         let (bytes, sleeps) = (key.to_le_bytes(), random.random_range(0..8) == 0);
         let answer = table.read(table.hash(&bytes), &bytes, NOW, |item| copy(item, sleeps, &mut value));
         match answer {
-            Answer::Found(state) => watch.read(key, &state, &value),
-            Answer::AskOwner => asked += 1,
+            Answer::Found(state) => {
+                watch.read(key, &state, &value);
+                answers.large += u64::from(value.len() > 4096);
+            }
+            Answer::AskOwner => answers.asked += 1,
             Answer::Missing => {}
         }
     }
-    asked
+    answers
 }
 
 fn every_read_is_right<M: Mode>(evicts: bool)
@@ -70,10 +99,10 @@ where
     let path = dir.path().join("table");
     let backing = Backing::File(path.clone());
     let config = StoreConfig { backing, partitions: Some(2), ..StoreConfig::new(8 << 20) };
-    let (engine, _) = Engine::<M, Crcw>::open(&config).unwrap();
+    let engine = Arc::new(Engine::<M, Crcw>::open(&config).unwrap().0);
     let table = ReadOnly::<M>::open(&path).unwrap();
     let (mut watch, done) = (Watch::new(KEYS), AtomicBool::new(false));
-    let asked = thread::scope(|scope| {
+    let answers = thread::scope(|scope| {
         for number in 0..WRITERS {
             let (engine, done) = (&engine, &done);
             scope.spawn(move || write(engine, number, done));
@@ -83,17 +112,19 @@ where
             thread::yield_now();
         }
         // In the control build, garbage may also end it.
-        let asked = catch_unwind(AssertUnwindSafe(|| read(&table, &mut watch)));
+        let answers = catch_unwind(AssertUnwindSafe(|| read(&table, &mut watch)));
         done.store(true, Relaxed);
-        asked
+        answers
     });
-    println!("{} values read, {} torn, {} stale; {asked:?} asked", watch.found, watch.torn, watch.stale);
+    println!("{} values read, {} torn, {} stale; {answers:?}", watch.found, watch.torn, watch.stale);
     assert_eq!((watch.torn, watch.stale), (0, 0), "torn and stale reads");
-    let asked = asked.unwrap();
-    assert!(watch.found > READS / 4 && asked > 0 && asked < READS / 2, "the test read too little: {asked}");
+    let answers = answers.unwrap();
+    let is_enough = watch.found > READS / 4 && answers.large > READS / 20 && answers.asked < READS / 4;
+    assert!(is_enough, "the test read too little: {answers:?}");
     let stats = engine.stats();
     assert_eq!(stats.read_retries, 0, "it has counted in the engine");
     assert!(stats.splits > 0 && (stats.evictions_log > 0) == evicts, "{stats:?}");
+    assert!((stats.evictions_large > 100) == evicts, "{stats:?}");
     engine.check().unwrap();
 }
 
