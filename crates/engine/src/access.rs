@@ -2,13 +2,15 @@
 
 use crate::{
     candidate::Candidate,
+    chain::{self, Place},
     item::{ItemState, SHAPE},
     mode::Mode,
     partition::Partition,
     slot::Slot,
     store::{Engine, Writing},
 };
-use minos_base::{KeyHash, Seconds};
+use arrayvec::ArrayVec;
+use minos_base::{KeyHash, Seconds, limits::BURST_MAX};
 use minos_region::{Offset, Region};
 use minos_sync::{Access, ReadWord};
 use std::sync::atomic::Ordering::Relaxed;
@@ -83,7 +85,67 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 }
 
+/// The read of an item by another process: the key's hash, and the item's slot at that time.
+pub(crate) type Noted = (KeyHash, Slot);
+
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// Writes down what other processes have read: hashes of keys, each with [`crate::ItemView::slot_word`]. Nothing
+    /// happens to an item that has been replaced or moved since, and any other word is harmless. Waits for the writers
+    /// of the partitions, each for at most a burst.
+    ///
+    /// In CREW nothing is written down: see [`crate::Owner::note_reads`].
+    pub fn note_reads(&self, reads: &[(KeyHash, u64)], now: Seconds) {
+        self.each_noted(reads, |partition, noted| {
+            if let Some(writer) = A::wait_if_open(&partition.writer) {
+                Writing { engine: self, partition, writer }.note_reads(noted, now);
+            }
+        });
+    }
+
+    /// Calls `f` with the reads of each partition, in groups whose cache misses overlap.
+    pub(crate) fn each_noted<'a>(
+        &'a self,
+        reads: &[(KeyHash, u64)],
+        mut f: impl FnMut(&'a Partition<M, A>, &[Noted]),
+    ) {
+        for reads in reads.chunks(BURST_MAX) {
+            let mut noted: ArrayVec<Noted, BURST_MAX> =
+                reads.iter().map(|&(hash, word)| (hash, Slot(word))).collect();
+            noted.iter().for_each(|(hash, _)| self.prefetch_bucket(*hash));
+            for (hash, slot) in &noted {
+                self.reader(self.partition(*hash)).prefetch_slot(*slot);
+            }
+            // Each writer is entered once.
+            noted.sort_unstable_by_key(|(hash, _)| self.partition_of(*hash));
+            for noted in
+                noted.chunk_by(|(one, _), (next, _)| self.partition_of(*one) == self.partition_of(*next))
+            {
+                f(self.partition(noted[0].0), noted);
+            }
+        }
+    }
+}
+
 impl<M: Mode, A: Access> Writing<'_, M, A> {
+    /// Writes down the reads of items of this partition by other processes.
+    pub(crate) fn note_reads(&mut self, noted: &[Noted], now: Seconds) {
+        self.writer.now = now;
+        M::settle_debts(self);
+        noted.iter().for_each(|&(hash, slot)| self.note_read(hash, slot, now));
+    }
+
+    fn note_read(&mut self, hash: KeyHash, slot: Slot, now: Seconds) {
+        let region = self.region();
+        // An equal slot of the chain is enough: it refers to the item that was read, wherever it stands now.
+        let place = chain::places(region, self.head(hash)).find(|place| place.slot(region) == slot);
+        let item = M::locate(&self.partition.space, region, slot);
+        let (Some(place), Some(item)) = (place, item) else { return };
+        let state = ItemState::load(region, item, now);
+        if state.is_live(self.partition.index.generation(region)) {
+            self.note_item(place, (slot, item), &state, now);
+        }
+    }
+
     /// Writes down that an item was read, if `slot` still is that of this key.
     pub(crate) fn record_access(&mut self, hash: KeyHash, key: &[u8], slot: Slot, now: Seconds) {
         self.writer.now = now;
@@ -91,9 +153,13 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         M::settle_debts(self);
         let Some(found) = self.find(hash, key).filter(|found| found.slot == slot) else { return };
         let state = ItemState::load(self.region(), found.item, now);
-        note_access(self.region(), found.item, &state, now);
+        self.note_item(found.place, (slot, found.item), &state, now);
+    }
+
+    fn note_item(&mut self, place: Place, (slot, item): (Slot, Offset), state: &ItemState, now: Seconds) {
+        note_access(self.region(), item, state, now);
         if M::is_move_due(self.engine, &self.partition.space, slot.link()) {
-            M::move_away(self, found.place);
+            M::move_away(self, place);
         }
     }
 }

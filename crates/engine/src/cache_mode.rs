@@ -429,6 +429,10 @@ impl<B: PositionBits, T: Tier> Places for LogMode<B, T> {
         log.locate(region, position(slot.link()))
     }
 
+    fn is_old(log: &Log<B>, region: &View, link: u64) -> bool {
+        log.is_closer_to_head(region, position(link))
+    }
+
     fn large<'a>(region: &'a View, hash: KeyHash, item: Offset, state: &ItemState) -> Large<'a> {
         // Relaxed: the words of a linked item, or garbage.
         let words = region.try_array::<2>(extent_words(item, state.key_bytes()));

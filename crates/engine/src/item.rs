@@ -308,6 +308,13 @@ impl<'a> ItemView<'a> {
         self.slot
     }
 
+    /// The word that names this item in the index: with the key's hash it tells the owner of a foreign table which
+    /// item was read, see [`crate::Engine::note_reads`].
+    #[inline]
+    pub fn slot_word(&self) -> u64 {
+        self.slot.0
+    }
+
     /// Appends the value to `out`, whose new memory is not zeroed first.
     #[inline]
     pub fn copy_value_to(&self, out: &mut Vec<u8>) {

@@ -138,6 +138,16 @@ impl<M: Mode> Owner<M> {
         }
     }
 
+    /// As [`Engine::note_reads`], for the partitions of this owner; reads in others' are passed over.
+    pub fn note_reads(&mut self, reads: &[(KeyHash, u64)], now: Seconds) {
+        let engine = &*self.engine;
+        engine.each_noted(reads, |partition, noted| {
+            if self.tokens[partition.number].is_some() {
+                enter(engine, partition, &mut self.tokens).note_reads(noted, now);
+            }
+        });
+    }
+
     /// As [`Engine::put_staged`]; `staged` is of the same table.
     ///
     /// # Panics

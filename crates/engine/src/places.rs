@@ -28,6 +28,12 @@ pub(crate) trait Places: Debug + Send + Sync + Sized + 'static {
     /// Where the item of a slot is; `None` if it was evicted, or lies on flash.
     fn locate(space: &Self::Space, region: &View, slot: Slot) -> Option<Offset>;
 
+    /// True if the item of this link is among the next to be evicted, so that a read of it should be told to its
+    /// owner.
+    fn is_old(_: &Self::Space, _: &View, _link: u64) -> bool {
+        false
+    }
+
     /// Where the large value of an item is. Right if the item is still linked afterwards.
     fn large<'a>(_: &'a View, _: KeyHash, _item: Offset, _: &ItemState) -> Large<'a> {
         Large::Beside

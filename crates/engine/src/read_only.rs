@@ -24,11 +24,12 @@ use std::{marker::PhantomData, os::fd::OwnedFd, path::Path};
 /// A partition of a foreign region.
 type Foreign<'a, M> = Reader<'a, M, Crew, true>;
 
-/// A table on a file that is read while its owner writes, from this process or another.
+/// A table on a file or memfd that is read while its owner writes, from this process or another.
 ///
-/// It stores nothing in the region and takes no lock, so its reads are not recorded, and it keeps no large
-/// value in place: one that is replaced or evicted while it is copied is read again, or the owner is named. It trusts no word of the region: whatever another
-/// process stores there, a read ends, and is wrong at most.
+/// It stores nothing in the region and takes no lock, so its reads are not recorded until the owner is told
+/// ([`crate::Engine::note_reads`]). It keeps no large value in place: one that is replaced or evicted while it is
+/// copied is read again, or the owner is named. It trusts no word of the region: whatever another process stores
+/// there, a read ends, and is wrong at most.
 #[derive(Debug)]
 pub struct ReadOnly<M: Mode> {
     image: Image,
@@ -162,6 +163,13 @@ impl<M: Mode> ReadOnly<M> {
             Some(tenure) => tenure.cover(self.attempt(hash, key, now, &mut f)),
             None => Attempt::Found(None),
         })
+    }
+
+    /// True if the owner should be told of the read of an item with this hash, by [`ItemView::slot_word`] and
+    /// [`crate::Engine::note_reads`]: it was not read before, or for a minute, or would be evicted soon.
+    pub fn is_noteworthy(&self, hash: KeyHash, item: &ItemView<'_>) -> bool {
+        let reader = self.reader(hash);
+        item.is_access_due() || M::is_old(reader.space, reader.region, item.slot().link())
     }
 
     /// The tenure of a micro-shard that may be read here.

@@ -45,7 +45,8 @@ pub struct Geometry {
 /// The offsets and sizes that follow from a [`Geometry`].
 ///
 /// ```text
-/// header | heap | reserve's heap | shared map | sums | owners | partition 0: engine's words, heap | ... | chunks | reserve
+/// header | heap | reserve's heap | shared map | sums | owners | partition 0: engine's words, heap | ...
+///     | chunks | reserve
 /// ```
 #[derive(Debug)]
 pub(crate) struct Layout {

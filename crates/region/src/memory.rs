@@ -24,7 +24,8 @@ const CHUNKS_PER_ARENA_MIN: u64 = 8;
 /// A region with a heap in it, and a heap for each partition that takes arenas from it.
 ///
 /// ```text
-/// header | heap | reserve's heap | shared map | sums | owners | partition 0: engine's words, heap | ... | chunks | reserve
+/// header | heap | reserve's heap | shared map | sums | owners | partition 0: engine's words, heap | ...
+///     | chunks | reserve
 /// ```
 #[derive(Debug)]
 pub struct Memory<A: Access = Crcw> {

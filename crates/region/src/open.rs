@@ -142,8 +142,8 @@ impl<A: Access> Memory<A> {
         Self::create(geometry, &Backing::File(path.to_owned()))
     }
 
-    /// Gives all micro-shards up, writes everything to the file, then marks it as complete. To be called last: if the region is written
-    /// afterwards, the next open finds it damaged.
+    /// Gives all micro-shards up, writes everything to the file, then marks it as complete. To be called last:
+    /// if the region is written afterwards, the next open finds it damaged.
     ///
     /// # Errors
     /// If the operating system cannot write to the file; the region stays unclean then.

@@ -6,6 +6,7 @@ mod common;
 mod eviction;
 mod flush;
 mod model;
+mod noted_reads;
 mod operations;
 mod read_only;
 mod reads_only;
