@@ -61,7 +61,7 @@ struct Tenure<'a> {
 impl Tenure<'_> {
     /// The result of an attempt made in this tenure, if it has not ended meanwhile.
     fn cover<T>(self, attempt: Attempt<T>) -> Attempt<T> {
-        if tenure::look_again(self.word) == self.seen { attempt } else { Attempt::Disturbed }
+        if tenure::still(self.word, self.seen) { attempt } else { Attempt::Disturbed }
     }
 }
 
@@ -137,6 +137,8 @@ impl<M: Mode> ReadOnly<M> {
 
     /// Reads the live item with this key. As in [`crate::Engine::read`], `f` may run more than once and may see
     /// bytes that are being written; its last result counts. Attempts are bounded.
+    ///
+    /// Right only while the owner runs: [`ReadOnly::read_owned`] notices that it restarts.
     pub fn read<R>(
         &self,
         hash: KeyHash,

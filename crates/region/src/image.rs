@@ -40,7 +40,8 @@ impl Image {
     }
 
     /// Maps the region in the file or memfd behind a descriptor, which its owner has made with
-    /// [`crate::Region::descriptor_to_read`]. A memfd must be sealed against shrinking.
+    /// [`crate::Region::descriptor_to_read`]. A memfd must be sealed against shrinking; who shortens another file
+    /// ends the processes that read it.
     ///
     /// # Errors
     /// As [`Image::open`].

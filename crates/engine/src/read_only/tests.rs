@@ -18,6 +18,7 @@ use minos_sync::Crcw;
 use proptest::{collection::vec, prelude::*};
 use rand::{Rng, RngExt};
 use std::{
+    hint::black_box,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
@@ -134,6 +135,10 @@ fn reads<M: Mode>(table: &ReadOnly<M>, hash: KeyHash, key: &[u8]) -> [usize; 4] 
     let begin = Instant::now();
     let get = Get { hash, key };
     let micro_shard = hash.0 as u32 % MICRO_SHARDS;
+    let look = |item: &ItemView<'_>| {
+        black_box(table.is_noteworthy(hash, item));
+        look(item);
+    };
     let answers = [
         table.read(hash, key, 5, look),
         table.read_owned(micro_shard, hash, key, 5, look),
@@ -152,7 +157,7 @@ fn look(item: &ItemView<'_>) {
     let mut value = Vec::new();
     item.copy_value_to(&mut value);
     assert!(value.len() as u64 <= MEMORY_BYTES);
-    std::hint::black_box((item.value_u64(), item.last_access(), item.expiry(), item.is_access_due()));
+    black_box((item.value_u64(), item.last_access(), item.expiry(), item.is_access_due()));
 }
 
 fn any_damage_is_survived<M: Mode>(damages: Vec<(u8, u64, u64)>) {
@@ -255,4 +260,11 @@ fn any_header_is_survived<M: Mode>() {
 fn a_reader_survives_any_header() {
     any_header_is_survived::<StoreMode>();
     any_header_is_survived::<CacheMode>();
+}
+
+#[test]
+fn threads_share_a_reader() {
+    fn shared_with_threads<T: Send + Sync>() {}
+    shared_with_threads::<ReadOnly<StoreMode>>();
+    shared_with_threads::<ReadOnly<CacheMode>>();
 }

@@ -9,6 +9,7 @@
 
 mod cache;
 mod read_only;
+mod restarts;
 mod store;
 mod values;
 mod writers;

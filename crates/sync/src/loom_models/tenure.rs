@@ -48,7 +48,7 @@ impl Owned {
     /// The tenure and the data, if there was one throughout.
     fn read(&self) -> Option<(u64, [u64; 2])> {
         let (seen, data) = self.read_without_second_look()?;
-        (tenure::look_again(&self.tenure) == seen).then_some((seen, data))
+        tenure::still(&self.tenure, seen).then_some((seen, data))
     }
 
     /// As [`Owned::read`], but without looking at the tenure again.
