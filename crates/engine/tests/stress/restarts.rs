@@ -9,13 +9,16 @@ use minos_engine::{
 use rand::RngExt;
 use std::{
     hint,
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
 };
 
 const KEYS: u64 = 24;
 const MICRO_SHARDS: u32 = 4;
 const LIVES: u32 = 60;
+/// On a busy machine the reader may seldom run while the keys are owned.
+const LIVES_MAX: u32 = 10 * LIVES;
+const FOUND_MIN: u64 = 500;
 /// Tenures of a life.
 const TENURES: u32 = 100;
 /// How long a tenure lasts: long enough for a few reads.
@@ -77,7 +80,7 @@ struct Seen {
     out_of_time: u64,
 }
 
-fn read<M: Mode>(table: &ReadOnly<M>, done: &AtomicBool, watch: &mut Watch) -> Seen {
+fn read<M: Mode>(table: &ReadOnly<M>, (done, found): (&AtomicBool, &AtomicU64), watch: &mut Watch) -> Seen {
     let (mut random, mut value, mut seen) = (random(SEED, 1), Vec::new(), Seen::default());
     while !done.load(Relaxed) {
         let key = random.random_range(0..KEYS);
@@ -89,6 +92,7 @@ fn read<M: Mode>(table: &ReadOnly<M>, done: &AtomicBool, watch: &mut Watch) -> S
         match answer {
             Answer::Found(state) => {
                 watch.read(key, &state, &value);
+                found.fetch_add(1, Relaxed);
                 let earliest = u64::from(before.epoch) + u64::from(!before.is_readable());
                 seen.out_of_time += u64::from(!(earliest..=after.epoch.into()).contains(&state.cas()));
             }
@@ -112,16 +116,17 @@ fn reads_belong_to_their_tenure<M: Mode>() {
     };
     live::<M>(&config, 1);
     let table = ReadOnly::<M>::open(&path).unwrap();
-    let (mut watch, done) = (Watch::new(KEYS), AtomicBool::new(false));
+    let (mut watch, done, found) = (Watch::new(KEYS), AtomicBool::new(false), AtomicU64::new(0));
     let seen = thread::scope(|scope| {
-        let reader = scope.spawn(|| read(&table, &done, &mut watch));
-        (2..LIVES + 2).for_each(|life| live::<M>(&config, life));
+        let reader = scope.spawn(|| read(&table, (&done, &found), &mut watch));
+        let is_enough = |life: &u32| *life > LIVES && found.load(Relaxed) > FOUND_MIN;
+        (2..LIVES_MAX).take_while(|life| !is_enough(life)).for_each(|life| live::<M>(&config, life));
         done.store(true, Relaxed);
         reader.join().unwrap()
     });
     println!("{} values read, {} torn, {} stale; {seen:?}", watch.found, watch.torn, watch.stale);
     assert_eq!((watch.torn, watch.stale, seen.out_of_time, seen.missing), (0, 0, 0, 0));
-    assert!(watch.found > 500 && seen.asked > 500, "the test read too little");
+    assert!(watch.found > FOUND_MIN && seen.asked > FOUND_MIN, "the test read too little");
 }
 
 #[test]
