@@ -261,6 +261,25 @@ fn a_killed_node_is_read_and_comes_back_with_its_items() {
 }
 
 #[test]
+fn what_is_read_from_another_node_stays_in_memory() {
+    let rack = Rack::up(2, &[]);
+    let (hot, cold) = (rack.key_of(1), format!("{}-cold", rack.key_of(1)));
+    let (mut client, mut writer) = (rack.client(0), rack.client(1));
+    for key in [&hot, &cold] {
+        assert_eq!(client.set(key, b"value").unwrap(), "STORED");
+    }
+    // More than twice the memory of both nodes.
+    let value = vec![b'v'; 3500];
+    for round in 0..400 {
+        let items: Vec<_> = (0..100).map(|number| (format!("w{round}-{number}"), &value)).collect();
+        assert!(writer.set_many(&items).unwrap().iter().all(|said| said == "STORED"));
+        assert!(client.get(&hot).unwrap().is_some(), "evicted in round {round}");
+    }
+    assert!(client.get(&cold).unwrap().is_none(), "nothing was evicted");
+    assert!(stat(&mut client, "remote_noted") > 0);
+}
+
+#[test]
 fn units_read_only_their_own_memory() {
     let rack = Rack::up(4, &["--unit-size", "2"]);
     let mut client = rack.client(0);

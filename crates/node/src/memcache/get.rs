@@ -154,6 +154,10 @@ fn fetch_elsewhere<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Found<M> {
     let remote = rack::read(cx, (owner, staged), &head.get, tx, |facts, item, tx| {
+        if !cx.placement.serves(SizeClass::of(facts.value_bytes)) {
+            // It would hold up small ones here.
+            return false;
+        }
         head.compose(facts, tx);
         item.copy_value_to(tx);
         true

@@ -126,8 +126,12 @@ impl<'a> MetaGet<'a> {
         }
         let get = Get { hash: self.lookup.hash, key: self.key };
         let remote = rack::read(cx, (owner, self.lookup.staged_there), &get, tx, |facts, item, tx| {
+            let is_here = !self.wants_value || cx.placement.serves(SizeClass::of(facts.value_bytes));
+            if facts.is_marked() || !is_here {
+                return false;
+            }
             self.compose(cx, facts, tx, |tx| item.copy_value_to(tx));
-            !facts.is_marked()
+            true
         });
         match remote {
             Remote::Missing => self.miss(cx, tx),

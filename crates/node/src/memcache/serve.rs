@@ -15,6 +15,7 @@ use super::{
     store, touch,
 };
 use crate::ops::{Context, Fetch, Fetched, Next, Placement, Prefixes};
+use crate::rack::notes;
 
 /// A parsed command of a burst, the lookup of its key, and its end in the input.
 struct Pending<'a> {
@@ -44,6 +45,15 @@ pub(crate) fn serve<M: Mode, P: Placement>(
 ) -> (usize, Next<M>) {
     let mut consumed = session.swallow(input);
     while consumed < input.len() {
+        if session.is_peer && input[consumed] == notes::MARK {
+            let Some((notes, bytes)) = notes::read(&input[consumed..]) else {
+                let wanted_bytes = input.len() - consumed + 1;
+                return (consumed, Next::NeedMore { wanted_bytes });
+            };
+            cx.store.note_reads(&notes, cx.now);
+            consumed += bytes;
+            continue;
+        }
         if *requests_left == 0 || tx.len() >= session.replies_bytes_max {
             return (consumed, Next::Yield);
         }
@@ -146,6 +156,9 @@ fn parse_burst<'a, M: Mode, P>(
 ) -> Tail {
     let mut end = 0;
     while burst.len() < BURST_MAX.min(requests_max) && end < input.len() {
+        if session.is_peer && input[end] == notes::MARK {
+            return Tail::Unknown;
+        }
         let rest = &input[end..];
         let parsed = match session.resume.take() {
             None => parse(rest, &session.limits),

@@ -177,6 +177,15 @@ impl<P: Poller> Links<P> {
         self.under_way += 1;
     }
 
+    /// Sends notes, to which there is no reply; they are lost if the node cannot be reached.
+    pub(crate) fn note(&mut self, node: usize, frame: &[u8], counters: &RackCounters, now: Instant) {
+        let number = node * LINKS_PER_NODE;
+        if self.open(number, now).is_ok() {
+            self.links[number].output.append(frame);
+            self.send(number, counters, now);
+        }
+    }
+
     fn answer(&mut self, mut connection: Box<Connection>, text: &str) {
         connection.output.append(text.as_bytes());
         self.answered.push_back(connection);

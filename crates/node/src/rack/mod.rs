@@ -8,6 +8,7 @@
 mod attach;
 pub(crate) mod config;
 pub(crate) mod links;
+pub(crate) mod notes;
 mod owners;
 mod remote;
 
@@ -27,6 +28,8 @@ worker_counters! {
     remote_hits,
     /// Keys whose owner was asked instead, because its memory is not attached or only it can tell.
     remote_asked,
+    /// Reads that the owner was told of, so that it keeps what is read.
+    remote_noted,
     /// Commands forwarded to their owner.
     forwarded,
     /// Forwarded commands that failed because their node was lost or could not be reached.

@@ -15,6 +15,7 @@ use minos_rack::{MicroShards, Placement, ServerId, UnitId, VIRTUAL_NODES};
 use super::{
     RackCounters,
     config::{RackConfig, RackNode},
+    notes::Notes,
 };
 
 /// The other node that owns a key, and the key's micro-shard.
@@ -137,6 +138,8 @@ struct Table<M: Mode> {
     table: Arc<ReadOnly<M>>,
     /// Seconds that its clock shows more than this node's.
     ahead_s: i64,
+    /// Reads there that it has not been told of.
+    notes: Notes,
 }
 
 impl<M: Mode> RackView<M> {
@@ -166,7 +169,7 @@ impl<M: Mode> RackView<M> {
             let clock_zero_s = self.clock_zero_s;
             *entry = table.map(|table| {
                 let ahead_s = clock_zero_s.cast_signed() - table.clock_base().cast_signed();
-                Table { table, ahead_s }
+                Table { table, ahead_s, notes: Notes::default() }
             });
         }
     }
@@ -208,10 +211,26 @@ impl<M: Mode> RackView<M> {
         now: Seconds,
         mut f: impl FnMut(&ItemView<'_>, i64) -> R,
     ) -> Answer<R> {
-        let Some(Table { table, ahead_s }) = &self.tables[usize::from(owner.node)] else {
+        let Some(Table { table, ahead_s, notes }) = &self.tables[usize::from(owner.node)] else {
             return Answer::AskOwner;
         };
-        table.read_staged_owned(staged, get, shifted(now, *ahead_s), |item| f(item, *ahead_s))
+        let mut noted = None;
+        let answer = table.read_staged_owned(staged, get, shifted(now, *ahead_s), |item| {
+            noted = table.is_noteworthy(get.hash, item).then(|| item.slot_word());
+            f(item, *ahead_s)
+        });
+        if let (Answer::Found(_), Some(slot)) = (&answer, noted) {
+            notes.add(get.hash, slot);
+            self.counters.remote_noted.count();
+        }
+        answer
+    }
+
+    /// Calls `send` with each node and the frame of notes for it.
+    pub(crate) fn take_notes(&self, mut send: impl FnMut(usize, &[u8])) {
+        for (node, table) in self.tables.iter().enumerate() {
+            table.iter().for_each(|table| table.notes.take(|frame| send(node, frame)));
+        }
     }
 }
 

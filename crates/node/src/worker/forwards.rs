@@ -45,11 +45,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 
-    /// Ends the wait of commands whose time is over.
-    pub(super) fn give_up_forwards(&mut self) {
-        if let (Some(links), Some(rack)) = (&mut self.links, &self.rack) {
-            links.give_up_late(&rack.counters, self.now);
-        }
+    /// Ends the wait of commands whose time is over, and tells other nodes of the reads in their memory.
+    pub(super) fn keep_forwards(&mut self) {
+        let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return };
+        links.give_up_late(&rack.counters, self.now);
+        rack.take_notes(|node, frame| links.note(node, frame, &rack.counters, self.now));
     }
 
     /// Takes over what has changed in the rack.

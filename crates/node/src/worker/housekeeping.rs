@@ -20,7 +20,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
         self.sweep();
         self.give_up_late();
-        self.give_up_forwards();
+        self.keep_forwards();
         self.poll_transfers(true);
         self.tick_datagrams();
         if self.housekeeping.connections_checked != self.now_s {

@@ -254,7 +254,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             while self.serve_fetches() {}
             self.release();
             self.serve_forwards();
-            self.give_up_forwards();
+            self.keep_forwards();
             self.tick_datagrams();
             let awaits = !self.held.is_empty()
                 || self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty())
