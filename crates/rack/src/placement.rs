@@ -69,11 +69,14 @@ impl MicroShards {
 /// A ring with virtual nodes: a micro-shard belongs to the server whose point follows its own. Replicas
 /// follow along the ring, each in a unit that has none yet. A new server takes micro-shards from others, and
 /// a removed server's go to others; no others move. A failed server keeps its place until it is removed;
-/// meanwhile the first surviving replica owns its micro-shards (RackOut §3.3).
+/// meanwhile the first surviving replica owns its micro-shards (RackOut §3.3), and nobody if none survives: a
+/// server beyond the copies has no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
     micro_shards: MicroShards,
     virtual_nodes: u32,
+    /// Copies of a micro-shard, the owner's included.
+    copies: usize,
     /// In the order of the points.
     ring: Vec<(u64, ServerId)>,
     units: BTreeMap<ServerId, UnitId>,
@@ -82,7 +85,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Without servers yet.
+    /// Without servers yet, for one copy of each micro-shard.
     ///
     /// # Errors
     /// There are no virtual nodes, or too many.
@@ -93,6 +96,7 @@ impl Placement {
         Ok(Self {
             micro_shards,
             virtual_nodes,
+            copies: 1,
             ring: Vec::new(),
             units: BTreeMap::new(),
             failed: BTreeSet::new(),
@@ -117,6 +121,17 @@ impl Placement {
         }
         placement.ring.sort_unstable();
         Ok(placement)
+    }
+
+    /// The same servers, with `copies` of each micro-shard, the owner's included.
+    ///
+    /// # Errors
+    /// There are no copies, or more than servers can be.
+    pub fn with_copies(self, copies: u32) -> Result<Self, BadParameter> {
+        if !(1..=SERVERS_MAX).contains(&copies) {
+            return Err(BadParameter::new("copies", copies, format_args!("1 to {SERVERS_MAX}")));
+        }
+        Ok(Self { copies: copies as usize, ..self })
     }
 
     /// Adds a server.
@@ -160,16 +175,16 @@ impl Placement {
         self.units.get(&server).copied()
     }
 
-    /// The server with the master copy: the first replica that is alive. None if no replica is.
+    /// The server with the master copy: the first holder that is alive. None if no holder is.
     pub fn owner(&self, micro_shard: MicroShard) -> Option<ServerId> {
-        self.places(micro_shard).find(|server| !self.failed.contains(server))
+        self.replicas(micro_shard).next()
     }
 
-    /// The owner and the holders of further copies, each in another unit: fewer than `count` if there are
-    /// fewer units, or if holders are dead.
-    pub fn replicas(&self, micro_shard: MicroShard, count: usize) -> Vec<ServerId> {
-        let places = self.places(micro_shard).take(count);
-        places.filter(|server| !self.failed.contains(server)).collect()
+    /// The owner and the holders of further copies, each in another unit: fewer than the copies asked for if
+    /// there are fewer units, or if holders are dead.
+    pub fn replicas(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
+        let holders = self.places(micro_shard).take(self.copies);
+        holders.filter(|server| !self.failed.contains(server))
     }
 
     /// The owner of each micro-shard in turn.

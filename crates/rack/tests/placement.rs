@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use minos_base::hash_key;
-use minos_rack::{MicroShards, Placement, ServerId, UnitId, unit_count};
+use minos_rack::{MicroShard, MicroShards, Placement, ServerId, UnitId, unit_count};
 use proptest::prelude::*;
 
 const MICRO_SHARDS: u32 = 2_000;
@@ -15,6 +15,14 @@ fn shards() -> MicroShards {
 /// Any servers in any units.
 fn members() -> impl Strategy<Value = BTreeMap<u32, u32>> {
     proptest::collection::btree_map(0u32..200, 0u32..6, 1..20)
+}
+
+fn replicas(placement: &Placement, shard: MicroShard) -> Vec<ServerId> {
+    placement.replicas(shard).collect()
+}
+
+fn copied(members: &BTreeMap<u32, u32>, copies: usize) -> Placement {
+    placed(members).with_copies(copies as u32).unwrap()
 }
 
 fn placed(members: &BTreeMap<u32, u32>) -> Placement {
@@ -30,10 +38,10 @@ proptest! {
 
     #[test]
     fn replicas_are_in_different_units(members in members(), count in 1usize..5) {
-        let placement = placed(&members);
+        let placement = copied(&members, count);
         let units: std::collections::BTreeSet<_> = members.values().collect();
         for shard in shards().iter() {
-            let replicas = placement.replicas(shard, count);
+            let replicas: Vec<_> = placement.replicas(shard).collect();
             prop_assert_eq!(replicas.len(), count.min(units.len()));
             prop_assert_eq!(replicas.first().copied(), placement.owner(shard));
             let mut of: Vec<_> = replicas.iter().map(|server| placement.unit(*server)).collect();
@@ -45,11 +53,11 @@ proptest! {
 
     #[test]
     fn only_what_goes_to_a_new_server_moves(members in members(), server in 200u32..210, unit in 0u32..8) {
-        let before = placed(&members);
+        let before = copied(&members, 3);
         let mut after = before.clone();
         after.add(ServerId(server), UnitId(unit)).unwrap();
         for shard in shards().iter() {
-            let (old, new) = (before.replicas(shard, 3), after.replicas(shard, 3));
+            let (old, new) = (replicas(&before, shard), replicas(&after, shard));
             if old != new {
                 // The newcomer, and of the others all but one at most, in their order.
                 prop_assert!(new.contains(&ServerId(server)));
@@ -65,15 +73,15 @@ proptest! {
 
     #[test]
     fn only_what_a_unit_held_moves_when_it_goes(members in members(), unit in 0u32..6) {
-        let before = placed(&members);
+        let before = copied(&members, 2);
         let mut after = before.clone();
         for (&server, _) in members.iter().filter(|(_, other)| **other == unit) {
             prop_assert!(after.remove(ServerId(server)));
         }
         for shard in shards().iter() {
-            let old = before.replicas(shard, 2);
+            let old = replicas(&before, shard);
             if old.iter().all(|server| before.unit(*server) != Some(UnitId(unit))) {
-                prop_assert_eq!(old, after.replicas(shard, 2));
+                prop_assert_eq!(old, replicas(&after, shard));
             } else if let Some(owner) = after.owner(shard) {
                 prop_assert_ne!(after.unit(owner), Some(UnitId(unit)));
             }
@@ -84,20 +92,18 @@ proptest! {
     fn after_deaths_the_first_surviving_replica_owns(
         members in members(), dead in proptest::collection::vec(0usize..20, 1..5), count in 1usize..5,
     ) {
-        let before = placed(&members);
+        let before = copied(&members, count);
         let mut after = before.clone();
         let dead: Vec<_> = dead.iter().filter_map(|index| members.keys().nth(*index)).map(|id| ServerId(*id)).collect();
         dead.iter().for_each(|server| {
             after.fail(*server);
         });
         for shard in shards().iter() {
-            let mut surviving = before.replicas(shard, count);
+            let mut surviving = replicas(&before, shard);
             surviving.retain(|server| !dead.contains(server));
-            prop_assert_eq!(&after.replicas(shard, count), &surviving);
-            if let Some(first) = surviving.first() {
-                prop_assert_eq!(after.owner(shard), Some(*first));
-            }
-            prop_assert!(after.owner(shard).is_none_or(|owner| !dead.contains(&owner)));
+            // Nobody if no holder survives: the next server along the ring holds no copy.
+            prop_assert_eq!(after.owner(shard), surviving.first().copied());
+            prop_assert_eq!(replicas(&after, shard), surviving);
         }
     }
 
@@ -138,15 +144,25 @@ fn a_server_more_takes_its_part() {
 #[test]
 fn racks_survive_a_death() {
     for (servers, gf) in [(512, 16), (32, 16)] {
-        let before = Placement::regular(shards(), 64, 0..servers, gf).unwrap();
+        let before = Placement::regular(shards(), 64, 0..servers, gf).unwrap().with_copies(2).unwrap();
         for dead in (0..servers).step_by(17).map(ServerId) {
             let mut after = before.clone();
             assert!(after.fail(dead));
             for shard in shards().iter() {
-                let owner = before.replicas(shard, 2).into_iter().find(|server| *server != dead);
+                let owner = before.replicas(shard).find(|server| *server != dead);
                 assert_eq!(after.owner(shard), owner, "{servers} servers in units of {gf}, without {dead:?}");
             }
         }
+    }
+}
+
+#[test]
+fn without_a_second_copy_nobody_takes_over() {
+    let before = Placement::regular(shards(), 64, 0..32, 16).unwrap();
+    let mut after = before.clone();
+    after.fail(ServerId(3));
+    for (old, new) in before.owners().into_iter().zip(after.owners()) {
+        assert_eq!(new, old.filter(|owner| *owner != ServerId(3)));
     }
 }
 
@@ -185,11 +201,9 @@ fn bad_parameters_are_named() {
     assert_eq!(said(unit_count(512, 0)), "gf: 0 is not allowed; allowed is a divisor of the 512 servers");
     assert_eq!(said(unit_count(0, 1)), "servers: 0 is not allowed; allowed is 1 to 65536");
     assert!(MicroShards::new(0).is_err() && Placement::new(shards(), 0).is_err());
+    assert!(Placement::new(shards(), 1).unwrap().with_copies(0).is_err());
     let mut placement = placed(&BTreeMap::from([(1, 1)]));
     assert!(placement.add(ServerId(1), UnitId(2)).is_err());
     assert!(!placement.remove(ServerId(2)) && placement.remove(ServerId(1)));
-    assert!(
-        placement.owners().iter().all(Option::is_none)
-            && placement.replicas(minos_rack::MicroShard(1), 3).is_empty()
-    );
+    assert!(placement.owners().iter().all(Option::is_none) && replicas(&placement, MicroShard(1)).is_empty());
 }
