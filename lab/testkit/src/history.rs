@@ -3,7 +3,8 @@
 //! A history of calls on registers (one a key) is linearizable when the calls can be put in an
 //! order that agrees with real time and with how a register behaves. The search is that of Wing and
 //! Gong with Lowe's memory of states seen: it tries every call that may come next. A client has one
-//! call under way at a time, so a state is how far each client has come, plus the register.
+//! call under way at a time, so a state is how far each client has come, plus the register. A call without a reply may
+//! take effect at any time after it, or never.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,10 +52,22 @@ pub struct Event {
     pub key: u32,
     /// A tick of the [`Ticks`] before the request was sent.
     pub called: u64,
-    /// A tick after the reply had come.
+    /// A tick after the reply had come, or [`NEVER`]. The result of such a call is ignored.
     pub returned: u64,
     /// The call and its result.
     pub call: Call,
+}
+
+/// When a call returned whose reply never came.
+pub const NEVER: u64 = u64::MAX;
+
+/// What else may empty a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evictions {
+    /// Nothing.
+    Never,
+    /// The server, at any time.
+    AtAnyTime,
 }
 
 /// A clock that all clients of a history share. No two ticks are the same.
@@ -92,12 +105,17 @@ pub enum Verdict {
 /// Checks each key of `history` by itself, which is enough (linearizability is local), with at most
 /// `states_max` states a key. Registers are empty at first.
 pub fn check(history: &[Event], states_max: usize) -> Verdict {
+    check_with(history, Evictions::Never, states_max)
+}
+
+/// The same for registers that may be emptied.
+pub fn check_with(history: &[Event], evictions: Evictions, states_max: usize) -> Verdict {
     let mut keys: BTreeMap<u32, Vec<Event>> = BTreeMap::new();
     for event in history {
         keys.entry(event.key).or_default().push(*event);
     }
     for (key, events) in keys {
-        let verdict = Search::new(key, events).run(states_max);
+        let verdict = Search::new(key, events, evictions).run(states_max);
         if verdict != Verdict::Linearizable {
             return verdict;
         }
@@ -116,16 +134,21 @@ struct Search {
     key: u32,
     /// Calls of each client, in order.
     clients: Vec<Vec<Event>>,
+    evictions: Evictions,
 }
 
 impl Search {
-    fn new(key: u32, mut events: Vec<Event>) -> Self {
+    fn new(key: u32, mut events: Vec<Event>, evictions: Evictions) -> Self {
         events.sort_by_key(|event| event.called);
         let mut clients: BTreeMap<u32, Vec<Event>> = BTreeMap::new();
-        for event in events {
+        let (returned, open): (Vec<_>, Vec<_>) =
+            events.into_iter().partition(|event| event.returned != NEVER);
+        for event in returned {
             clients.entry(event.client).or_default().push(event);
         }
-        Self { key, clients: clients.into_values().collect() }
+        // A call without a reply waits for nobody, as if it had a client of its own. It is tried last.
+        let open = open.into_iter().map(|event| vec![event]);
+        Self { key, clients: open.chain(clients.into_values()).collect(), evictions }
     }
 
     fn run(&self, states_max: usize) -> Verdict {
@@ -165,12 +188,25 @@ impl Search {
         let first_return = self.pending(state).map(|(_, event)| event.returned).min().unwrap_or(u64::MAX);
         self.pending(state).filter(move |(_, event)| event.called <= first_return).filter_map(
             |(client, event)| {
-                let register = apply(state.register, event.call)?;
+                let register = self.apply(state.register, event)?;
                 let mut done = state.done.clone();
                 done[client] += 1;
                 Some(State { done, register })
             },
         )
+    }
+
+    fn apply(&self, register: Option<ValueId>, event: &Event) -> Option<Option<ValueId>> {
+        match event.call {
+            call if event.returned == NEVER => Some(apply_unanswered(register, call)),
+            // An eviction in between; elsewhere one explains nothing.
+            Call::Get(None) | Call::Delete(false) | Call::Cas { outcome: CasOutcome::NotFound, .. }
+                if self.evictions == Evictions::AtAnyTime =>
+            {
+                Some(None)
+            }
+            call => apply(register, call),
+        }
     }
 
     /// The last call done and the next pending one of each client.
@@ -201,6 +237,16 @@ fn apply(register: Option<ValueId>, call: Call) -> Option<Option<ValueId>> {
             (CasOutcome::NotFound, None) => Some(None),
             _ => None,
         },
+    }
+}
+
+/// The register after a call whose result nobody knows.
+fn apply_unanswered(register: Option<ValueId>, call: Call) -> Option<ValueId> {
+    match call {
+        Call::Get(_) => register,
+        Call::Set(value) => Some(value),
+        Call::Delete(_) => None,
+        Call::Cas { expected, new, .. } => register.map(|value| if value == expected { new } else { value }),
     }
 }
 
@@ -281,6 +327,40 @@ mod tests {
             event(1, 4, 5, Call::Get(Some(1))),
         ];
         assert!(!is_linearizable(&history));
+    }
+
+    #[test]
+    fn a_call_without_a_reply_may_take_effect_late_or_never() {
+        let history = |seen: &[Option<ValueId>]| {
+            let mut history = vec![event(0, 0, 1, Call::Set(1)), event(0, 2, NEVER, Call::Set(2))];
+            let reads = seen.iter().zip(0..);
+            history.extend(reads.map(|(seen, at)| event(0, 3 + 2 * at, 4 + 2 * at, Call::Get(*seen))));
+            history
+        };
+        assert!(is_linearizable(&history(&[Some(1), Some(1), Some(2)])));
+        assert!(is_linearizable(&history(&[Some(1), Some(1)])));
+        assert!(!is_linearizable(&history(&[Some(2), Some(1)])));
+        let mut deleted = history(&[Some(1), None]);
+        deleted[1].call = Call::Delete(true);
+        assert!(is_linearizable(&deleted));
+        deleted.push(event(0, 8, 9, Call::Get(Some(1))));
+        assert!(!is_linearizable(&deleted));
+    }
+
+    #[test]
+    fn an_evicted_value_does_not_come_back() {
+        let history = [
+            event(0, 0, 1, Call::Set(1)),
+            event(1, 2, 3, Call::Get(None)),
+            event(1, 4, 5, Call::Delete(false)),
+            event(0, 6, 7, Call::Set(2)),
+            event(0, 8, 9, Call::Cas { expected: 2, new: 3, outcome: CasOutcome::NotFound }),
+            event(1, 10, 11, Call::Get(Some(2))),
+        ];
+        let evicting = |history: &[Event]| check_with(history, Evictions::AtAnyTime, STATES_MAX);
+        assert_eq!(evicting(&history[..5]), Verdict::Linearizable);
+        assert!(!is_linearizable(&history[..2]));
+        assert!(matches!(evicting(&history), Verdict::Violation { .. }));
     }
 
     #[test]
