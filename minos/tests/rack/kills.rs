@@ -1,0 +1,167 @@
+//! Nodes that are killed and stopped under load: what clients of any node saw is linearizable for each key.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+    thread,
+    time::Duration,
+};
+
+use minos_base::seeded_stream;
+use minos_testkit::{
+    Client,
+    history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with},
+};
+use rand::{RngExt as _, rngs::StdRng};
+use rustix::process::Signal;
+
+use crate::up::Rack;
+
+const NODES: usize = 3;
+const CLIENTS: u32 = 4;
+const KEYS: u32 = 8;
+/// Kills and stops; more of them by MINOS_RACK_KILLS.
+const KILLS: u64 = 12;
+const STATES_MAX: usize = 4_000_000;
+/// Time between two calls of a client, so that a history stays small.
+const PAUSE: Duration = Duration::from_micros(500);
+
+/// Whether a command was executed.
+enum Fate<T> {
+    Done(T),
+    Not,
+    Unknown,
+}
+
+/// One client, at a random node.
+struct Caller<'a> {
+    nodes: &'a [SocketAddr],
+    random: StdRng,
+    ticks: &'a Ticks,
+    /// Number of the client; another one after each call of which nobody knows whether it will still take effect.
+    name: u32,
+    names: &'a AtomicU32,
+    ids: &'a AtomicU32,
+    client: Option<Client>,
+    events: Vec<Event>,
+}
+
+impl Caller<'_> {
+    fn run(mut self, is_over: &AtomicBool) -> Vec<Event> {
+        while !is_over.load(Relaxed) {
+            thread::sleep(PAUSE);
+            if self.client.is_none() || self.random.random_ratio(1, 20) {
+                let node = self.random.random_range(0..self.nodes.len());
+                self.client = Client::connect(self.nodes[node]).ok();
+            }
+            let Some(mut client) = self.client.take() else { continue };
+            if self.call(&mut client).is_ok() {
+                self.client = Some(client);
+            }
+        }
+        self.events
+    }
+
+    fn call(&mut self, client: &mut Client) -> io::Result<()> {
+        let key = self.random.random_range(0..KEYS);
+        let name = format!("kill{key}");
+        let id = u64::from(self.ids.fetch_add(1, Relaxed));
+        let called = self.ticks.next();
+        let (call, fate) = match self.random.random_range(0..10) {
+            0..6 => {
+                // A read without an answer tells nothing.
+                let found = client.get(&name)?;
+                let id = found.map(|it| String::from_utf8_lossy(&it.value).trim().parse().unwrap());
+                (Call::Get(id), Fate::Done(String::new()))
+            }
+            6..9 => (Call::Set(id), fate(client.set(&name, format!("{id:>30}").as_bytes()))),
+            _ => {
+                let fate = fate(client.ask(&format!("delete {name}")));
+                (Call::Delete(matches!(&fate, Fate::Done(said) if said == "DELETED")), fate)
+            }
+        };
+        let returned = match fate {
+            Fate::Done(_) => self.ticks.next(),
+            Fate::Unknown => NEVER,
+            Fate::Not => return Ok(()),
+        };
+        self.events.push(Event { client: self.name, key, called, returned, call });
+        if returned == NEVER {
+            self.name = self.names.fetch_add(1, Relaxed);
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+}
+
+fn fate(said: io::Result<String>) -> Fate<String> {
+    match said {
+        Ok(said) if said.starts_with("SERVER_ERROR") => {
+            let is_not_done =
+                said.ends_with("cannot be reached") || said.starts_with("SERVER_ERROR too many");
+            if is_not_done { Fate::Not } else { Fate::Unknown }
+        }
+        Ok(said) => Fate::Done(said),
+        Err(_) => Fate::Unknown,
+    }
+}
+
+/// What clients see while one node is killed or stopped.
+fn record(rack: &mut Rack, seed: u64) -> Vec<Event> {
+    let (ticks, is_over) = (Ticks::default(), AtomicBool::new(false));
+    let (names, ids) = (AtomicU32::new(CLIENTS), AtomicU32::new(1));
+    let nodes: Vec<SocketAddr> = rack.nodes.iter().map(|(address, _)| *address).collect();
+    let mut random = seeded_stream(seed, u64::MAX);
+    assert_eq!(rack.client(0).ask("flush_all").unwrap(), "OK");
+    thread::scope(|scope| {
+        let (nodes, ticks, is_over, names, ids) = (&nodes, &ticks, &is_over, &names, &ids);
+        let run = |name| {
+            let random = seeded_stream(seed, u64::from(name));
+            Caller { nodes, random, ticks, name, names, ids, client: None, events: Vec::new() }.run(is_over)
+        };
+        let callers: Vec<_> = (0..CLIENTS).map(|name| scope.spawn(move || run(name))).collect();
+        thread::sleep(Duration::from_millis(random.random_range(5..50)));
+        let node = random.random_range(0..NODES);
+        if random.random_ratio(1, 3) {
+            rack.signal(node, Signal::STOP);
+            thread::sleep(Duration::from_millis(random.random_range(1..150)));
+            rack.signal(node, Signal::CONT);
+        } else {
+            rack.signal(node, Signal::KILL);
+            rack.wait_for_restart(node);
+        }
+        thread::sleep(Duration::from_millis(30));
+        is_over.store(true, Relaxed);
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn clients_see_one_order_whatever_happens_to_nodes() {
+    let kills = std::env::var("MINOS_RACK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let mut rack = Rack::up(NODES, &["--", "--rack-timeout", "100ms"]);
+    for seed in 0..kills {
+        rack.wait_until_attached();
+        let history = record(&mut rack, seed);
+        let unknown = history.iter().filter(|event| event.returned == NEVER).count();
+        eprintln!("seed {seed}: {} calls, {unknown} without a reply", history.len());
+        let verdict = check_with(&history, Evictions::AtAnyTime, STATES_MAX);
+        assert_eq!(verdict, Verdict::Linearizable, "seed {seed}");
+    }
+}
+
+/// Another value than that of the last write before it, which no client deleted, is found out.
+#[test]
+fn a_value_of_long_ago_is_found_out() {
+    let mut rack = Rack::up(NODES, &[]);
+    let mut history = record(&mut rack, 1);
+    let end = history.iter().map(|event| event.called).max().unwrap() + 1;
+    let ids = [1 << 40, (1 << 40) + 1];
+    let calls = [Call::Set(ids[0]), Call::Set(ids[1]), Call::Get(Some(ids[0]))];
+    for (at, call) in (end..).step_by(2).zip(calls) {
+        history.push(Event { client: u32::MAX, key: KEYS, called: at, returned: at + 1, call });
+    }
+    let verdict = check_with(&history, Evictions::AtAnyTime, STATES_MAX);
+    assert!(matches!(verdict, Verdict::Violation { key: KEYS, .. }), "{verdict:?}");
+}

@@ -1,0 +1,128 @@
+//! Racks that `minos rack up` starts.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    net::{SocketAddr, TcpListener},
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicU16, Ordering::Relaxed},
+    time::{Duration, Instant},
+};
+
+use minos_testkit::Client;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A rack that `minos rack up` has started.
+pub(crate) struct Rack {
+    process: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+    /// Address and process of each node.
+    pub(crate) nodes: Vec<(SocketAddr, u32)>,
+    pub(crate) folder: TempDir,
+}
+
+impl Rack {
+    pub(crate) fn up(nodes: usize, options: &[&str]) -> Self {
+        let folder =
+            tempfile::tempdir_in(if cfg!(target_os = "linux") { "/dev/shm" } else { "/tmp" }).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        command.args(["rack", "up", "-n", &nodes.to_string(), "--memory", "32m", "--dir"]).arg(folder.path());
+        command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]).args(options);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let mut rack = Self { process, lines, nodes: Vec::new(), folder };
+        for node in 0..nodes {
+            let (number, address, pid) = rack.announced();
+            assert_eq!(number, node);
+            rack.nodes.push((address, pid));
+        }
+        rack.wait_until_attached();
+        rack
+    }
+
+    /// The next node that has started.
+    pub(crate) fn announced(&mut self) -> (usize, SocketAddr, u32) {
+        let line = self.lines.next().expect("the rack has ended").unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        let ["node", number, "memcached", address, "pid", pid] = words[..] else { panic!("{line}") };
+        (number.parse().unwrap(), address.parse().unwrap(), pid.parse().unwrap())
+    }
+
+    pub(crate) fn client(&self, node: usize) -> Client {
+        Client::connect(self.nodes[node].0).unwrap()
+    }
+
+    /// Waits until each node reads the memory of all others.
+    pub(crate) fn wait_until_attached(&self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        for node in 0..self.nodes.len() {
+            loop {
+                let stats = self.client(node).stats("rack").unwrap();
+                let memory = stats.iter().filter(|(name, _)| name.ends_with(":memory"));
+                if memory.clone().all(|(_, state)| state != "not attached") {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "{stats:?}");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+    }
+
+    pub(crate) fn signal(&self, node: usize, signal: Signal) {
+        kill_process(Pid::from_raw(self.nodes[node].1.cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// Waits until a killed node has been started again.
+    pub(crate) fn wait_for_restart(&mut self, node: usize) {
+        let (number, address, pid) = self.announced();
+        assert_eq!((number, address), (node, self.nodes[node].0));
+        self.nodes[node].1 = pid;
+    }
+
+    /// The node that owns a key: the one that reads it nowhere else when it is asked.
+    pub(crate) fn owner(&self, key: &str) -> usize {
+        let reads = |node: usize| {
+            let mut client = self.client(node);
+            stat(&mut client, "remote_reads") + stat(&mut client, "remote_asked")
+        };
+        let is_owner = |&node: &usize| {
+            let before = reads(node);
+            self.client(node).get(key).unwrap();
+            reads(node) == before
+        };
+        (0..self.nodes.len()).find(is_owner).expect("somebody owns it")
+    }
+
+    /// A key that the node owns.
+    pub(crate) fn key_of(&self, node: usize) -> String {
+        (0..).map(|number| format!("key{number}")).find(|key| self.owner(key) == node).unwrap()
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_raw(self.process.id().cast_signed()).unwrap(), Signal::TERM);
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) fn stat(client: &mut Client, name: &str) -> u64 {
+    let stats = client.stats("rack").unwrap();
+    stats.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| value.parse().unwrap())
+}
+
+/// The first of so many ports in a row that nobody uses.
+pub(crate) fn free_ports(count: usize) -> u16 {
+    // Tests that run at the same time take other ports.
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    const ROW: u16 = 8;
+    assert!(count <= usize::from(ROW));
+    let first = 10_000 + (std::process::id() % 1000) as u16 * ROW;
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    loop {
+        let port = first + TAKEN.fetch_add(ROW, Relaxed);
+        if (port..port + count as u16).all(is_free) {
+            return port;
+        }
+    }
+}
