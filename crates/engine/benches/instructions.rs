@@ -10,7 +10,10 @@ mod common;
 
 use common::{Key, NOW, Owned, Table, config};
 use minos_base::limits::BURST_MAX;
-use minos_engine::{Access, Cache, CacheMode, Crcw, Erew, ItemMeta, Mode, Store, StoreMode};
+use minos_engine::{
+    Access, Answer, Backing, Cache, CacheMode, Crcw, Engine, Erew, ItemMeta, Mode, OwnerState, Ownership,
+    ReadOnly, Store, StoreConfig, StoreMode,
+};
 use std::hint::black_box;
 
 /// Items of 8 + 8 bytes in each table.
@@ -34,6 +37,8 @@ fn main() {
     all::<Cache<Erew>>(&keys);
     all::<Owned<CacheMode>>(&keys);
     all::<Cache<Crcw>>(&keys);
+    foreign::<StoreMode>(&keys);
+    foreign::<CacheMode>(&keys);
 }
 
 /// The only function within which instructions are counted.
@@ -101,6 +106,34 @@ fn reads<T: Table>(keys: &Keys) {
                 assert!(black_box(item.and_then(|item| item.value_u64())).is_some());
             });
         });
+    });
+}
+
+/// Reads in the memory of another node of a rack, which owns all keys.
+fn foreign<M: Mode>(keys: &Keys) {
+    let config = StoreConfig { backing: Backing::Memfd, micro_shards: 1, ..config(MEMORY_BYTES) };
+    let owner = Engine::<M, Crcw>::create(&config).expect("memory for a small table");
+    for key in (0..ITEMS).map(Key::<8>::new) {
+        owner.entry(key.hash, &key.bytes, NOW).insert(&[&VALUE], ItemMeta::default()).expect("room");
+    }
+    owner.set_ownership(0, Ownership { epoch: 1, state: OwnerState::Owned });
+    let memory = owner.descriptor_to_read().expect("a memfd");
+    let table = ReadOnly::<M>::from_descriptor(memory).expect("a region");
+    let read =
+        |key: &Key<8>| table.read_owned(0, key.hash, &key.bytes, NOW, |item| black_box(item.value_u64()));
+    let name = |operation: &str| format!("{}.foreign.{operation}", M::NAME);
+    count(&name("get_hit"), || each(&keys.present, |key| matches!(read(key), Answer::Found(_))));
+    count(&name("get_miss"), || each(&keys.absent, |key| read(key) == Answer::Missing));
+    count(&name("get_many"), || {
+        for keys in keys.present.as_chunks::<BURST_MAX>().0 {
+            keys.iter().for_each(|key| table.prefetch_bucket(key.hash));
+            let staged = keys.each_ref().map(|key| table.stage_owned(0, key.hash));
+            for (key, staged) in keys.iter().zip(&staged) {
+                let answer =
+                    table.read_staged_owned(staged, &key.get(), NOW, |item| black_box(item.value_u64()));
+                assert!(matches!(answer, Answer::Found(_)));
+            }
+        }
     });
 }
 
