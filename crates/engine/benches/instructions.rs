@@ -11,8 +11,8 @@ mod common;
 use common::{Key, NOW, Owned, Table, config};
 use minos_base::limits::BURST_MAX;
 use minos_engine::{
-    Access, Answer, Backing, Cache, CacheMode, Crcw, Engine, Erew, ItemMeta, Mode, OwnerState, Ownership,
-    ReadOnly, Store, StoreConfig, StoreMode,
+    Access, Answer, Backing, Cache, CacheMode, Crcw, Erew, ItemMeta, Mode, OwnerState, Ownership, ReadOnly,
+    Store, StoreConfig, StoreMode,
 };
 use std::hint::black_box;
 
@@ -37,8 +37,8 @@ fn main() {
     all::<Cache<Erew>>(&keys);
     all::<Owned<CacheMode>>(&keys);
     all::<Cache<Crcw>>(&keys);
-    foreign::<StoreMode>(&keys);
-    foreign::<CacheMode>(&keys);
+    foreign::<Store<Crcw>>(&keys);
+    foreign::<Cache<Crcw>>(&keys);
 }
 
 /// The only function within which instructions are counted.
@@ -110,18 +110,18 @@ fn reads<T: Table>(keys: &Keys) {
 }
 
 /// Reads in the memory of another node of a rack, which owns all keys.
-fn foreign<M: Mode>(keys: &Keys) {
+fn foreign<T: Table>(keys: &Keys) {
     let config = StoreConfig { backing: Backing::Memfd, micro_shards: 1, ..config(MEMORY_BYTES) };
-    let owner = Engine::<M, Crcw>::create(&config).expect("memory for a small table");
-    for key in (0..ITEMS).map(Key::<8>::new) {
-        owner.entry(key.hash, &key.bytes, NOW).insert(&[&VALUE], ItemMeta::default()).expect("room");
+    let mut owner = T::create(&config).expect("memory for a small table");
+    for number in 0..ITEMS {
+        owner.load(&Key::<8>::new(number), &VALUE);
     }
-    owner.set_ownership(0, Ownership { epoch: 1, state: OwnerState::Owned });
-    let memory = owner.descriptor_to_read().expect("a memfd");
-    let table = ReadOnly::<M>::from_descriptor(memory).expect("a region");
+    owner.engine().set_ownership(0, Ownership { epoch: 1, state: OwnerState::Owned });
+    let memory = owner.engine().descriptor_to_read().expect("a memfd");
+    let table = ReadOnly::<T::Mode>::from_descriptor(memory).expect("a region");
     let read =
         |key: &Key<8>| table.read_owned(0, key.hash, &key.bytes, NOW, |item| black_box(item.value_u64()));
-    let name = |operation: &str| format!("{}.foreign.{operation}", M::NAME);
+    let name = |operation: &str| format!("{}.foreign.{operation}", T::Mode::NAME);
     count(&name("get_hit"), || each(&keys.present, |key| matches!(read(key), Answer::Found(_))));
     count(&name("get_miss"), || each(&keys.absent, |key| read(key) == Answer::Missing));
     count(&name("get_many"), || {
