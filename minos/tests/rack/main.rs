@@ -120,6 +120,8 @@ fn a_stopped_node_is_read_and_its_writers_are_told() {
     }
     let said = client.set(&key, b"after").unwrap();
     assert_eq!(said, "SERVER_ERROR node 1 of the rack is late; the command may be done");
+    // Who wants no reply gets none.
+    assert_eq!(client.ask(&format!("delete {key}x noreply\r\nmn")).unwrap(), "MN");
     rack.signal(1, Signal::CONT);
     // Its reply, which comes now, is nobody's.
     assert_eq!(client.ask(&format!("append {key} 0 0 1\r\n!")).unwrap(), "STORED");

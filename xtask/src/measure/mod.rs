@@ -16,6 +16,7 @@ mod native;
 mod pauses;
 mod plan;
 mod processor;
+mod rack;
 mod report;
 mod tails;
 
@@ -33,8 +34,19 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 10] =
-    ["processor", "tails", "tails2", "memory", "files", "eviction", "engine", "native", "dispatch", "flash"];
+const FIGURES: [&str; 11] = [
+    "processor",
+    "tails",
+    "tails2",
+    "memory",
+    "files",
+    "eviction",
+    "engine",
+    "native",
+    "dispatch",
+    "flash",
+    "rack",
+];
 /// A figure that takes long, and is measured only by its name.
 const FLASH_RUN: &str = "flash-run";
 
@@ -50,8 +62,8 @@ pub(crate) struct MeasureOptions {
     /// Seconds of each measurement [default: 4; engine: 1; flash-run: 600 a server]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Milliseconds of each measurement, for tails, native, dispatch and flash [default: tails: 400; native: 500;
-    /// dispatch: 1000; flash: 1500]
+    /// Milliseconds of each measurement, for tails, native, dispatch, flash and rack [default: tails: 400;
+    /// native: 500; dispatch and rack: 1000; flash: 1500]
     #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
     millis: Option<u32>,
     /// Over the native protocol instead of TCP, for dispatch
@@ -164,6 +176,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "tails" => tails::on_one_processor(&program, &options.tails_extent(), &options.out)?,
             "tails2" => tails::on_two_processors(&program, &options.tails_extent(), &options.out)?,
             "memory" => memory::measure(&bench)?,
+            "rack" => rack::measure(&program, rounds, options.millis.unwrap_or(1000))?,
             "files" => files::measure(&bench)?,
             "eviction" => eviction::measure(&options.out)?,
             "engine" => engine::measure(&program, &options.engine_extent(), &options.out)?,

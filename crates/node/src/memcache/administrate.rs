@@ -25,7 +25,7 @@ pub(super) fn execute<M: Mode, P>(
                 // All nodes are one store. The reply of the last one is the client's.
                 let nodes = rack.others();
                 if !nodes.is_empty() {
-                    return Executed::forward(Forward::to_all(nodes));
+                    return Executed::forward(Forward { is_silent, ..Forward::to_all(nodes) });
                 }
             }
             text::OK

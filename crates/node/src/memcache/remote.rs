@@ -56,7 +56,8 @@ pub(super) fn forward<M: Mode, P: Placement>(
     owner: Owner,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let mut forward = Forward::to(owner);
+    let is_silent = command.reply.is_silent();
+    let mut forward = Forward { is_silent, ..Forward::to(owner) };
     let Request::Store(store) = &command.request else { return Executed::forward(forward) };
     let class = SizeClass::of(store.value.bytes());
     forward.is_large = !cx.placement.serves(class);
@@ -69,7 +70,9 @@ pub(super) fn forward<M: Mode, P: Placement>(
         Value::Pending { bytes: value_bytes } => {
             let Some(permit) = cx.admin.admit(value_bytes) else {
                 session.swallow_bytes = value_bytes + END_BYTES as u64;
-                tx.extend_from_slice(text::NO_MEMORY_STORING);
+                if !is_silent {
+                    tx.extend_from_slice(text::NO_MEMORY_STORING);
+                }
                 return Executed::DONE;
             };
             let at = bytes.len();
@@ -80,7 +83,7 @@ pub(super) fn forward<M: Mode, P: Placement>(
         }
         Value::TooLarge { bytes } => {
             session.swallow_bytes = bytes + END_BYTES as u64;
-            if !command.reply.is_silent() {
+            if !is_silent {
                 tx.extend_from_slice(text::TOO_LARGE);
             }
             if store.kind != StoreKind::Set && matches!(command.reply, Reply::Classic { .. }) {

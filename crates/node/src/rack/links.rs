@@ -161,7 +161,7 @@ impl<P: Poller> Links<P> {
         };
         if let Some((failure, counter)) = failure {
             counter.count();
-            return self.answer(connection, &failure.text(node));
+            return self.fail(connection, &forward, &failure.text(node));
         }
         counters.forwarded.count();
         let link = &mut self.links[number];
@@ -186,8 +186,10 @@ impl<P: Poller> Links<P> {
         }
     }
 
-    fn answer(&mut self, mut connection: Box<Connection>, text: &str) {
-        connection.output.append(text.as_bytes());
+    fn fail(&mut self, mut connection: Box<Connection>, forward: &Forward, text: &str) {
+        if !forward.is_silent {
+            connection.output.append(text.as_bytes());
+        }
         self.answered.push_back(connection);
     }
 
@@ -316,7 +318,7 @@ impl<P: Poller> Links<P> {
             let Waiting { connection: Some(mut connection), mut forward, .. } = waiting else { continue };
             if drops {
                 let text = Failure::NoMemory.text(link.node);
-                self.answer(connection, &text);
+                self.fail(connection, &forward, &text);
                 continue;
             }
             if forward.nodes.len() > 1 {
@@ -347,11 +349,11 @@ impl<P: Poller> Links<P> {
         }
         link.reset();
         let text = Failure::Lost.text(link.node);
-        for Waiting { connection, .. } in std::mem::take(&mut link.waiting) {
+        for Waiting { connection, forward, .. } in std::mem::take(&mut link.waiting) {
             self.under_way -= 1;
             counters.forward_failed.count();
             if let Some(connection) = connection {
-                self.answer(connection, &text);
+                self.fail(connection, &forward, &text);
             }
         }
     }
@@ -370,11 +372,15 @@ impl<P: Poller> Links<P> {
                 if now.saturating_duration_since(waiting.since.max(link.moved)) < self.timeout {
                     break;
                 }
-                late.extend(waiting.connection.take());
+                let Some(mut connection) = waiting.connection.take() else { continue };
+                if !waiting.forward.is_silent {
+                    connection.output.append(text.as_bytes());
+                }
+                late.push(connection);
             }
             for connection in late {
                 counters.forward_late.count();
-                self.answer(connection, &text);
+                self.answered.push_back(connection);
             }
         }
     }

@@ -52,6 +52,8 @@ pub(crate) struct Forward {
     pub(crate) is_large: bool,
     /// True if it asks for one key of several, so that its reply ends before the last line.
     pub(crate) is_part: bool,
+    /// True if its client expects no reply, not even that it has failed.
+    pub(crate) is_silent: bool,
     /// For the memory of a large value.
     pub(crate) permit: Option<ReceivePermit>,
 }
@@ -64,6 +66,6 @@ impl Forward {
 
     /// As [`Forward::to`], for several nodes.
     pub(crate) fn to_all(nodes: Vec<u16>) -> Self {
-        Self { nodes, bytes: Vec::new(), is_large: false, is_part: false, permit: None }
+        Self { nodes, bytes: Vec::new(), is_large: false, is_part: false, is_silent: false, permit: None }
     }
 }

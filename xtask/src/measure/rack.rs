@@ -1,0 +1,158 @@
+//! Processor time of a GET within a rack: from the node's own memory, from another node's, or forwarded.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use minos_testkit::Client;
+
+use super::{
+    Samples,
+    driver::{self, Measurement, ON_THE_SECOND, Pace, WARMUP_MS},
+    report::{Report, cell},
+};
+
+const WORKLOAD: &str = "xtask/workloads/get32.toml";
+const PIPELINES: [&str; 2] = ["1", "16"];
+const NODES: usize = 8;
+/// Linux counts a process' times in hundredths of a second, on every machine.
+const US_A_TICK: f64 = 10_000.0;
+/// The first port of each rack, apart from each other.
+const PORTS: [u16; 3] = [14_300, 14_320, 14_340];
+
+/// A rack under measurement, all of whose nodes are bound to the first processor.
+struct Rack {
+    name: &'static str,
+    process: Child,
+    pids: Vec<u32>,
+    port: u16,
+}
+
+impl Rack {
+    fn up(
+        program: &Path,
+        name: &'static str,
+        port: u16,
+        (nodes, unit_size): (usize, usize),
+    ) -> anyhow::Result<Self> {
+        let mut command = Command::new("taskset");
+        command.args(["-c", "0"]).arg(program).args(["rack", "up", "--ends-with-parent", "--memory", "256m"]);
+        command.args(["-n", &nodes.to_string(), "--unit-size", &unit_size.to_string()]);
+        command.args(["--base-port", &port.to_string()]).env("RUST_LOG", "warn");
+        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let said = BufReader::new(process.stdout.take().context("its output is not read")?);
+        let mut rack = Self { name, process, pids: Vec::new(), port };
+        for line in said.lines().take(nodes) {
+            let line = line?;
+            let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok());
+            rack.pids.push(pid.with_context(|| format!("not a node: {line}"))?);
+        }
+        ensure!(rack.pids.len() == nodes, "{name} has not started");
+        Ok(rack)
+    }
+
+    fn target(&self) -> String {
+        format!("memcached://127.0.0.1:{}", self.port)
+    }
+
+    /// Clock ticks of user and system time of all nodes.
+    fn ticks(&self) -> anyhow::Result<u64> {
+        self.pids.iter().map(|&pid| ticks(pid)).sum()
+    }
+
+    /// Microseconds of all nodes for a GET that the first one was asked.
+    fn cost_us(&self, program: &Path, millis: u32, pipeline: &str) -> anyhow::Result<f64> {
+        let measurement = Measurement {
+            target: &self.target(),
+            server_pid: self.pids[0],
+            threads: ON_THE_SECOND,
+            pace: Pace::Spin,
+            drain: "100ms",
+            warmup_ms: WARMUP_MS,
+            millis,
+            arguments: &["--workload", WORKLOAD, "--rate", "max", "--pipeline", pipeline],
+        };
+        let before = (self.ticks()?, self.gets()?);
+        let result = measurement.run(program)?;
+        Pace::Spin.pause(millis);
+        ensure!(result["errors"] == 0, "{}: {}", self.name, result["errors_by_kind"]);
+        let after = (self.ticks()?, self.gets()?);
+        Ok((after.0 - before.0) as f64 * US_A_TICK / (after.1 - before.1) as f64)
+    }
+
+    /// GETs that the first node has answered, wherever the keys were, and forwarded ones.
+    fn gets(&self) -> anyhow::Result<u64> {
+        let mut client = Client::connect(([127, 0, 0, 1], self.port).into())?;
+        let of = |stats: &[(String, String)], name: &str| {
+            stats.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse::<u64>().ok())
+        };
+        let own = of(&client.stats("")?, "cmd_get").context("no cmd_get")?;
+        Ok(own + of(&client.stats("rack")?, "forwarded").unwrap_or(0))
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        // It stops its nodes and removes their memory.
+        Command::new("kill").arg(self.process.id().to_string()).status().ok();
+        self.process.wait().ok();
+    }
+}
+
+fn ticks(pid: u32) -> anyhow::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name of the program, in parentheses, may have spaces.
+    let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
+    let field = |at: usize| fields.get(at).and_then(|text| text.parse::<u64>().ok());
+    Ok(field(11).zip(field(12)).context("no times in stat")?).map(|(user, system)| user + system)
+}
+
+/// GETs of 32 bytes on 16 connections to one node, closed loop.
+pub(super) fn measure(program: &Path, rounds: u32, millis: u32) -> anyhow::Result<Report> {
+    let racks = [
+        Rack::up(program, "a rack of one", PORTS[0], (1, 1))?,
+        Rack::up(program, "eight, one unit", PORTS[1], (NODES, NODES))?,
+        Rack::up(program, "eight, units of one", PORTS[2], (NODES, 1))?,
+    ];
+    for rack in &racks {
+        driver::load(program, &rack.target(), &["--workload", WORKLOAD])?;
+    }
+    let mut report = Report::new(
+        "Processor time of a GET in a rack",
+        &format!(
+            "Measured. Microseconds of user and system time of all nodes for a GET of 32 bytes that one of them is asked, \
+             16 connections, closed loop, all nodes on one processor; median (smallest..largest) of {rounds} interleaved \
+             rounds of {millis} ms. Of eight nodes, seven eighths of the keys belong to others: they are read in their \
+             memory within a unit, and forwarded between units. The ratio of a key of another node to one of its own \
+             follows from both. `cargo xtask measure rack`"
+        ),
+        &["rack", "pipeline", "us a GET", "ratio", "a key of another node"],
+    );
+    for pipeline in PIPELINES {
+        let mut samples = vec![Samples::default(); racks.len()];
+        for _ in 0..rounds {
+            for (rack, samples) in racks.iter().zip(&mut samples) {
+                samples.push(rack.cost_us(program, millis, pipeline)?);
+            }
+        }
+        let own = samples[0].median();
+        for (rack, samples) in racks.iter().zip(&samples) {
+            let ratio = samples.median() / own;
+            let others = (NODES as f64 * ratio - 1.0) / (NODES - 1) as f64;
+            let others = if rack.pids.len() == 1 { "-".to_owned() } else { format!("{others:.2}") };
+            let us = cell(samples, 2);
+            report.rows.push(vec![
+                rack.name.to_owned(),
+                pipeline.to_owned(),
+                us,
+                format!("{ratio:.2}"),
+                others,
+            ]);
+        }
+    }
+    Ok(report)
+}
