@@ -18,6 +18,9 @@ pub(super) fn execute<M: Mode, P>(
     let is_silent = command.reply.is_silent();
     let reply = match command.request {
         Request::FlushAll { delay } => {
+            if !cx.holes.is_empty() {
+                return Executed::BEHIND_HOLES;
+            }
             if let Some(emptying) = ops::flush(cx, delay) {
                 return Executed::then(Next::Fetch(Box::new(Fetch::of_emptying(emptying))));
             }
@@ -25,7 +28,8 @@ pub(super) fn execute<M: Mode, P>(
                 // All nodes are one store. The reply of the last one is the client's.
                 let nodes = rack.others();
                 if !nodes.is_empty() {
-                    return Executed::forward(Forward { is_silent, ..Forward::to_all(nodes) });
+                    cx.holes.push(tx.len(), None, Forward { is_silent, ..Forward::to_all(nodes) });
+                    return Executed { next: Next::Yield, unread: Unread::Nothing };
                 }
             }
             text::OK

@@ -39,7 +39,8 @@ pub(super) fn execute<M: Mode, P: Placement>(
         Found::Cold(cold) => return next_of(cold, lookup.hash, key, tx),
         Found::AskOwner(owner) => {
             // Its value may be large.
-            return Next::Forward(Box::new(Forward { is_large: true, ..Forward::to(owner) }));
+            let forward = Forward { is_large: true, ..Forward::to(owner) };
+            cx.holes.push(tx.len(), Some(lookup.hash), forward);
         }
     }
     Next::Continue

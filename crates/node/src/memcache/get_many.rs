@@ -10,7 +10,7 @@ use super::{
     session::{Executed, Lookup, MemcacheSession, Unread, failed_text},
 };
 use crate::ops::{Cold, Context, Failed, Fetch, Need, Next, Placement, Work};
-use crate::rack::{Forward, Owner};
+use crate::rack::Owner;
 use get::Found;
 
 /// A key and the keys behind it.
@@ -51,15 +51,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
                 Stop::Cold(fetch) => {
                     return pause(session, resume(following), Next::Fetch(fetch));
                 }
-                Stop::Elsewhere(mut forward) => {
-                    forward.is_part = following.clone().next().is_some();
-                    let next = Next::Forward(forward);
-                    return if following.clone().next().is_some() {
-                        pause(session, resume(following), next)
-                    } else {
-                        Executed::then(next)
-                    };
-                }
+                Stop::BehindHoles => return pause(session, resume(following), Next::Yield),
                 Stop::Failed(failed) => {
                     tx.extend_from_slice(failed_text(failed));
                     return Executed::DONE;
@@ -95,8 +87,8 @@ enum Stop<M: Mode> {
     Full,
     /// The items of these keys may be on flash.
     Cold(Box<Fetch<M>>),
-    /// The key's owner, another node, answers.
-    Elsewhere(Box<Forward>),
+    /// An earlier command for the key is under way to its owner.
+    BehindHoles,
     /// An item on flash could not be read.
     Failed(Failed),
 }
@@ -118,10 +110,13 @@ impl Line<'_> {
         tx: &mut Vec<u8>,
     ) -> Option<(Stop<M>, Tokens<'a>)> {
         for wanted in group {
-            if let Some(owner) = wanted.lookup.owner.filter(|_| self.request.touch.is_some()) {
-                match self.elsewhere(owner, wanted) {
-                    Some(stop) => return Some(stop),
-                    None => continue,
+            if let Some(owner) = wanted.lookup.owner {
+                if !cx.holes.may_read(wanted.lookup.hash) {
+                    return Some((Stop::BehindHoles, wanted.from));
+                }
+                if self.request.touch.is_some() {
+                    self.ask_owner(cx, owner, wanted, tx);
+                    continue;
                 }
             }
             let start = tx.len();
@@ -131,10 +126,10 @@ impl Line<'_> {
                     return Some((Stop::Cold(fetch(cx, wanted, (class, need))), wanted.from));
                 }
                 Found::Cold(Cold::Failed(failed)) => return Some((Stop::Failed(failed), wanted.from)),
-                Found::AskOwner(owner) => match self.elsewhere(owner, wanted) {
-                    Some(stop) => return Some(stop),
-                    None => continue,
-                },
+                Found::AskOwner(owner) => {
+                    self.ask_owner(cx, owner, wanted, tx);
+                    continue;
+                }
                 _ => {}
             }
             if let Some(prefixes) = cx.prefixes {
@@ -157,10 +152,18 @@ impl Line<'_> {
         None
     }
 
-    /// Lets the owner of a key answer. `None` for a line that ends badly, whose values nobody gets.
-    fn elsewhere<'a, M: Mode>(&self, owner: Owner, wanted: &Wanted<'a>) -> Option<(Stop<M>, Tokens<'a>)> {
-        let forward = remote::one_of_many(owner, wanted.key, self.request.touch, self.with_cas);
-        (!self.request.ends_badly).then(|| (Stop::Elsewhere(Box::new(forward)), wanted.following))
+    /// Lets the owner of a key answer, unless the line ends badly: then nobody gets its values.
+    fn ask_owner<M: Mode, P>(
+        &self,
+        cx: &mut Context<'_, M, P>,
+        owner: Owner,
+        wanted: &Wanted<'_>,
+        tx: &[u8],
+    ) {
+        if !self.request.ends_badly {
+            let forward = remote::one_of_many(owner, wanted.key, self.request.touch, self.with_cas);
+            cx.holes.push(tx.len(), Some(wanted.lookup.hash), forward);
+        }
     }
 }
 

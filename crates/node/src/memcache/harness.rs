@@ -199,6 +199,7 @@ impl<M: Mode> Session<M> {
             prefixes: self.desk.prefixes.enabled(),
             fetched: None,
             rack: None,
+            holes: crate::rack::Holes::default(),
         };
         let mut replies = Vec::new();
         let (consumed, next) = serve(&mut cx, &mut self.state, &input, &mut { self.keys_max }, &mut replies);
@@ -257,6 +258,7 @@ impl<M: Mode> Session<M> {
             prefixes: None,
             fetched: None,
             rack: None,
+            holes: crate::rack::Holes::default(),
         };
         while let Finished::Copy(unfinished) = store.finish(&cx, &mut self.output) {
             store = unfinished;

@@ -145,7 +145,9 @@ impl<'a> MetaGet<'a> {
             }
             // Its value may be large.
             Remote::AskOwner => {
-                Next::Forward(Box::new(Forward { is_large: self.wants_value, ..Forward::to(owner) }))
+                let forward = Forward { is_large: self.wants_value, ..Forward::to(owner) };
+                cx.holes.push(tx.len(), Some(self.lookup.hash), forward);
+                Next::Continue
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Commands for keys that another node of the rack owns.
 
-use minos_base::{Exptime, SizeClass, StoreKind};
+use minos_base::{Exptime, KeyHash, SizeClass, StoreKind};
 use minos_engine::Mode;
 use minos_proto::memcache::{Command, Reply, Request, Store, Value, text};
 
@@ -20,8 +20,7 @@ const NOT_OWNER: &[u8] = b"SERVER_ERROR this node of the rack does not own the k
 const END_BYTES: usize = text::LINE_END.len();
 
 /// True if a command is answered from the memory of the key's owner where that is possible.
-#[inline]
-pub(super) fn is_read(command: &Command<'_>) -> bool {
+fn is_read(command: &Command<'_>) -> bool {
     match (&command.request, command.reply) {
         (Request::Get(get), Reply::Classic { .. }) => get.touch.is_none(),
         (Request::Get(get), Reply::Meta { flags, .. }) => {
@@ -31,8 +30,28 @@ pub(super) fn is_read(command: &Command<'_>) -> bool {
     }
 }
 
+/// Executes a command for a key of another node; `None` if the caller is to read it there, or each key of its line.
+pub(super) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
+    (command, bytes): (&Command<'_>, &[u8]),
+    (hash, owner): (KeyHash, Owner),
+    tx: &mut Vec<u8>,
+) -> Option<Executed<M>> {
+    if matches!(command.request, Request::GetMany(_)) {
+        return None;
+    }
+    if session.is_peer {
+        return Some(refuse(cx, session, command, tx));
+    }
+    if !is_read(command) {
+        return Some(forward(cx, session, (command, bytes), (hash, owner), tx));
+    }
+    (!cx.holes.may_read(hash)).then_some(Executed::BEHIND_HOLES)
+}
+
 /// Refuses a command that another node has forwarded by mistake.
-pub(super) fn refuse<M: Mode, P>(
+fn refuse<M: Mode, P>(
     cx: &Context<'_, M, P>,
     session: &mut MemcacheSession,
     command: &Command<'_>,
@@ -49,24 +68,25 @@ pub(super) fn refuse<M: Mode, P>(
 }
 
 /// Forwards a command to the owner of its key.
-pub(super) fn forward<M: Mode, P: Placement>(
-    cx: &Context<'_, M, P>,
+fn forward<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
     (command, bytes): (&Command<'_>, &[u8]),
-    owner: Owner,
+    (hash, owner): (KeyHash, Owner),
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
     let is_silent = command.reply.is_silent();
     let mut forward = Forward { is_silent, ..Forward::to(owner) };
-    let Request::Store(store) = &command.request else { return Executed::forward(forward) };
+    let Request::Store(store) = &command.request else { return leave(cx, hash, forward, tx) };
     let class = SizeClass::of(store.value.bytes());
     forward.is_large = !cx.placement.serves(class);
     match store.value {
-        Value::Whole(_) => Executed::forward(forward),
+        Value::Whole(_) => leave(cx, hash, forward, tx),
         Value::Pending { bytes } if !forward.is_large => Executed {
             next: Next::NeedMore { wanted_bytes: bytes as usize + END_BYTES },
             unread: Unread::All,
         },
+        _ if !cx.holes.may_read(hash) => Executed::BEHIND_HOLES,
         Value::Pending { bytes: value_bytes } => {
             let Some(permit) = cx.admin.admit(value_bytes) else {
                 session.swallow_bytes = value_bytes + END_BYTES as u64;
@@ -91,9 +111,19 @@ pub(super) fn forward<M: Mode, P: Placement>(
             }
             // The old value must not stay, as with a key of this node.
             forward.bytes = without_value(store);
-            Executed::forward(forward)
+            forward.is_silent = true;
+            leave(cx, hash, forward, tx)
         }
     }
+}
+
+/// Leaves a hole in the replies for a command, unless it could overtake an earlier one for its key.
+fn leave<M: Mode, P>(cx: &mut Context<'_, M, P>, hash: KeyHash, forward: Forward, tx: &[u8]) -> Executed<M> {
+    if !cx.holes.may_forward(hash, forward.is_large) {
+        return Executed::BEHIND_HOLES;
+    }
+    cx.holes.push(tx.len(), Some(hash), forward);
+    Executed::DONE
 }
 
 /// The command that removes the item whose new value is too large.

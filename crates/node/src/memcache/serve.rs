@@ -15,7 +15,7 @@ use super::{
     store, touch,
 };
 use crate::ops::{Context, Fetch, Fetched, Next, Placement, Prefixes};
-use crate::rack::notes;
+use crate::rack::{Forwards, notes};
 
 /// A parsed command of a burst, the lookup of its key, and its end in the input.
 struct Pending<'a> {
@@ -43,6 +43,20 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
+    let (consumed, next) = serve_bursts(cx, session, input, requests_left, tx);
+    if cx.holes.is_empty() {
+        return (consumed, next);
+    }
+    (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next })))
+}
+
+fn serve_bursts<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
+    input: &[u8],
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> (usize, Next<M>) {
     let mut consumed = session.swallow(input);
     while consumed < input.len() {
         if session.is_peer && input[consumed] == notes::MARK {
@@ -60,7 +74,7 @@ pub(crate) fn serve<M: Mode, P: Placement>(
         let (used, next) = serve_burst(cx, session, &input[consumed..], requests_left, tx);
         consumed += used;
         match next {
-            Next::Continue => {}
+            Next::Continue if cx.holes.is_empty() => {}
             next => return (consumed, next),
         }
         consumed += session.swallow(&input[consumed..]);
@@ -85,6 +99,7 @@ fn serve_burst<M: Mode, P: Placement>(
         *requests_left = requests_left.saturating_sub(1);
         let bytes = &input[consumed..*end];
         let executed = execute(cx, session, (command, bytes), *lookup, requests_left, tx);
+        cx.holes.fill(bytes);
         if M::HAS_FLASH {
             session.has_changed |= executed.has_changed(&command.request);
             if command.request.may_change() {
@@ -107,12 +122,6 @@ fn serve_burst<M: Mode, P: Placement>(
             Next::Fetch(fetch) => {
                 let behind = burst.iter().filter(|pending| pending.end > *end);
                 return (consumed, Next::Fetch(Box::new(along(cx, *fetch, behind))));
-            }
-            Next::Forward(mut forward) => {
-                if forward.bytes.is_empty() {
-                    forward.bytes = bytes.to_vec();
-                }
-                return (consumed, Next::Forward(forward));
             }
             next => return (consumed, next),
         }
@@ -218,16 +227,10 @@ fn execute<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    // A line of keys has several owners.
-    if let Some(owner) = lookup.and_then(|lookup| lookup.owner)
-        && !matches!(command.request, Request::GetMany(_))
+    if let Some(Lookup { hash, owner: Some(owner), .. }) = lookup
+        && let Some(executed) = remote::execute(cx, session, (command, bytes), (hash, owner), tx)
     {
-        if session.is_peer {
-            return remote::refuse(cx, session, command, tx);
-        }
-        if !remote::is_read(command) {
-            return remote::forward(cx, session, (command, bytes), owner, tx);
-        }
+        return executed;
     }
     let (hits, reply) = (cx.counters.get_hits.value(), command.reply);
     let mut buffer = KeyBuffer::default();
@@ -262,7 +265,7 @@ fn execute<M: Mode, P: Placement>(
         _ => administrate::execute(cx, session, command, tx),
     };
     if let Some(prefixes) = cx.prefixes
-        && !matches!(executed.next, Next::Fetch(_) | Next::Forward(_))
+        && !matches!(executed.next, Next::Fetch(_))
     {
         count_by_prefix(prefixes, &command.request, cx.counters.get_hits.value() > hits);
     }

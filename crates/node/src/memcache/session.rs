@@ -5,7 +5,7 @@ use minos_engine::{Engine, Mode, Staged, StagedOwned};
 use minos_proto::memcache::{BINARY_MAGIC, Limits, Request, Resume, compose::MetaFacts, text};
 
 use crate::ops::{Cold, Context, Facts, Failed, Fetch, Next, Work};
-use crate::rack::{Forward, Owner};
+use crate::rack::Owner;
 
 /// The memcached protocol's state of one connection.
 pub(crate) struct MemcacheSession {
@@ -143,10 +143,8 @@ impl<M: Mode> Executed<M> {
         }
     }
 
-    /// The command is for other nodes of the rack. Without bytes it is forwarded as its client sent it.
-    pub(super) fn forward(forward: Forward) -> Self {
-        Self { next: Next::Forward(Box::new(forward)), unread: Unread::Nothing }
-    }
+    /// The command must wait until those of its burst that other nodes execute have their replies.
+    pub(super) const BEHIND_HOLES: Self = Self { next: Next::Yield, unread: Unread::All };
 
     /// The command waits for room in memory, and is executed again.
     pub(super) fn wait<P>(cx: &Context<'_, M, P>) -> Self {

@@ -13,7 +13,7 @@ use super::{
     prefixes::Prefixes,
     receiving::ReceivePermit,
 };
-use crate::rack::RackView;
+use crate::rack::{Holes, RackView};
 
 /// Decides where a request is served, by the size of its value (Minos §3.1).
 pub trait Placement {
@@ -106,4 +106,6 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) fetched: Option<&'a Fetched>,
     /// The rack, if this is one of its nodes.
     pub(crate) rack: Option<&'a RackView<M>>,
+    /// Commands of these requests that other nodes execute.
+    pub(crate) holes: Holes,
 }

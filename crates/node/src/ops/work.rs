@@ -14,7 +14,7 @@ use super::{
     receiving::ReceivePermit,
     store::{StoreOperation, Stored},
 };
-use crate::rack::Forward;
+use crate::rack::{Forward, Forwards};
 
 /// Most keys that are fetched at once for one connection.
 const FETCH_KEYS_MAX: usize = 128;
@@ -40,8 +40,8 @@ pub(crate) enum Next<M: Mode> {
     Away(Work<M>),
     /// When items that may be on flash are in memory, or known not to exist.
     Fetch(Box<Fetch<M>>),
-    /// When other nodes of the rack have executed its command.
-    Forward(Box<Forward>),
+    /// When other nodes of the rack have executed its commands.
+    Forward(Box<Forwards<M>>),
     /// As this says, when the changes so far are durable and the replies to them are sent.
     Durable(Box<Next<M>>),
 }

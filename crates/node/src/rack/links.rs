@@ -8,12 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
+use minos_engine::Mode;
 use minos_net::{Interest, Poller, Progress, Ready, Token, Wait};
 use minos_proto::memcache::{BadReply, Replies, text};
 
-use super::{Forward, RackCounters, config::RackConfig};
+use super::{
+    Forward, RackCounters,
+    config::RackConfig,
+    holes::{Forwards, Hole},
+};
 use crate::{
-    ops::{Admin, receiving::ReceivePermit},
+    ops::{Admin, Next, receiving::ReceivePermit},
     tcp::connection::{Buffer, Connection, Stream},
 };
 
@@ -29,13 +34,15 @@ const FREE_BYTES: usize = 64 << 10;
 const RECEIPTS_MAX: usize = 8;
 
 /// The links of one worker.
-pub(crate) struct Links<P> {
+pub(crate) struct Links<M: Mode, P> {
     links: Vec<Link>,
     poller: P,
     ready: Vec<Ready>,
     /// Commands without a reply.
     under_way: usize,
-    answered: VecDeque<Box<Connection>>,
+    batches: Vec<Option<Batch<M>>>,
+    free: Vec<usize>,
+    answered: VecDeque<Answered<M>>,
     buffer: Box<[u8]>,
     hello: Vec<Box<[u8]>>,
     timeout: Duration,
@@ -66,9 +73,42 @@ struct Link {
 /// A forwarded command that waits for its reply.
 struct Waiting {
     /// `None` once it was given up: its reply is still to come.
-    connection: Option<Box<Connection>>,
-    forward: Box<Forward>,
+    part: Option<PartId>,
+    forward: Forward,
     since: Instant,
+}
+
+/// Names a batch, and the part of it that belongs to one command.
+#[derive(Clone, Copy, Debug)]
+struct PartId {
+    batch: usize,
+    part: usize,
+}
+
+/// The commands of one connection that are under way.
+struct Batch<M: Mode> {
+    connection: Box<Connection>,
+    parts: Vec<Part>,
+    /// Replies behind those of the last part.
+    after: Vec<u8>,
+    /// Parts without a reply.
+    left: usize,
+    then: Next<M>,
+    permits: Vec<ReceivePermit>,
+}
+
+/// The replies before a hole, and the one that fills it.
+struct Part {
+    before: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+/// A connection whose commands are answered, and how it goes on.
+pub(crate) struct Answered<M: Mode> {
+    pub(crate) connection: Box<Connection>,
+    pub(crate) then: Next<M>,
+    /// Bytes of replies that it got.
+    pub(crate) bytes: u64,
 }
 
 /// What a client reads in place of a reply.
@@ -97,7 +137,7 @@ impl Failure {
     }
 }
 
-impl<P: Poller> Links<P> {
+impl<M: Mode, P: Poller> Links<M, P> {
     /// Links to the nodes of `config`, none of them open yet.
     pub(crate) fn new(poller: P, config: &RackConfig, now: Instant) -> Self {
         let link = |number: usize| Link {
@@ -119,6 +159,8 @@ impl<P: Poller> Links<P> {
             poller,
             ready: Vec::new(),
             under_way: 0,
+            batches: Vec::new(),
+            free: Vec::new(),
             answered: VecDeque::new(),
             buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             hello: (0..config.nodes.len()).map(|node| hello(&config.name, node).into()).collect(),
@@ -142,14 +184,36 @@ impl<P: Poller> Links<P> {
         self.poller.descriptor()
     }
 
-    /// Takes in a command for other nodes, which leaves with the next [`advance`](Self::advance).
+    /// Takes in commands for other nodes, which leave with the next [`advance`](Self::advance). Their replies come into
+    /// the holes between `replies`.
     pub(crate) fn begin(
         &mut self,
         connection: Box<Connection>,
-        mut forward: Box<Forward>,
-        counters: &RackCounters,
-        now: Instant,
+        forwards: Forwards<M>,
+        replies: &[u8],
+        (counters, now): (&RackCounters, Instant),
     ) {
+        let Forwards { holes, then } = forwards;
+        let mut from = 0;
+        let part = |hole: &Hole| {
+            let before = replies[from..hole.at].to_vec();
+            from = hole.at;
+            Part { before, reply: Vec::new() }
+        };
+        let parts: Vec<Part> = holes.iter().map(part).collect();
+        let (after, left) = (replies[from..].to_vec(), parts.len());
+        let batch = self.free.pop().unwrap_or_else(|| {
+            self.batches.push(None);
+            self.batches.len() - 1
+        });
+        self.batches[batch] = Some(Batch { connection, parts, after, left, then, permits: Vec::new() });
+        for (part, hole) in holes.into_iter().enumerate() {
+            self.leave(PartId { batch, part }, hole.forward, counters, now);
+        }
+    }
+
+    /// Appends a command to the output of the link that it takes.
+    fn leave(&mut self, part: PartId, mut forward: Forward, counters: &RackCounters, now: Instant) {
         let node = usize::from(forward.nodes[0]);
         let number = node * LINKS_PER_NODE + usize::from(forward.is_large);
         let failure = match self.open(number, now) {
@@ -161,7 +225,7 @@ impl<P: Poller> Links<P> {
         };
         if let Some((failure, counter)) = failure {
             counter.count();
-            return self.fail(connection, &forward, &failure.text(node));
+            return self.fail(part, &forward, failure, node);
         }
         counters.forwarded.count();
         let link = &mut self.links[number];
@@ -173,8 +237,38 @@ impl<P: Poller> Links<P> {
         if forward.nodes.len() == 1 {
             forward.bytes = Vec::new();
         }
-        link.waiting.push_back(Waiting { connection: Some(connection), forward, since: now });
+        link.waiting.push_back(Waiting { part: Some(part), forward, since: now });
         self.under_way += 1;
+    }
+
+    fn fail(&mut self, part: PartId, forward: &Forward, failure: Failure, node: usize) {
+        let text = if forward.is_silent { String::new() } else { failure.text(node) };
+        self.fill(part, text.as_bytes(), None);
+    }
+
+    /// Fills a hole. With the last one, the connection goes on.
+    fn fill(&mut self, PartId { batch, part }: PartId, reply: &[u8], permit: Option<ReceivePermit>) {
+        let Some(entry) = &mut self.batches[batch] else { unreachable!("a part is filled once") };
+        entry.parts[part].reply = reply.to_vec();
+        entry.permits.extend(permit);
+        entry.left -= 1;
+        if entry.left > 0 {
+            return;
+        }
+        let Some(Batch { mut connection, parts, after, then, permits, .. }) = self.batches[batch].take()
+        else {
+            return;
+        };
+        self.free.push(batch);
+        let held_bytes = connection.output.bytes().len();
+        for Part { before, reply } in &parts {
+            connection.output.append(before);
+            connection.output.append(reply);
+        }
+        connection.output.append(&after);
+        connection.output_permits.extend(permits);
+        let bytes = (connection.output.bytes().len() - held_bytes) as u64;
+        self.answered.push_back(Answered { connection, then, bytes });
     }
 
     /// Sends notes, to which there is no reply; they are lost if the node cannot be reached.
@@ -184,13 +278,6 @@ impl<P: Poller> Links<P> {
             self.links[number].output.append(frame);
             self.send(number, counters, now);
         }
-    }
-
-    fn fail(&mut self, mut connection: Box<Connection>, forward: &Forward, text: &str) {
-        if !forward.is_silent {
-            connection.output.append(text.as_bytes());
-        }
-        self.answered.push_back(connection);
     }
 
     fn open(&mut self, number: usize, now: Instant) -> io::Result<()> {
@@ -240,8 +327,8 @@ impl<P: Poller> Links<P> {
         found
     }
 
-    /// A connection whose command is answered: the reply is behind those that it holds.
-    pub(crate) fn take_answered(&mut self) -> Option<Box<Connection>> {
+    /// A connection whose commands are answered: the replies are behind those that it holds.
+    pub(crate) fn take_answered(&mut self) -> Option<Answered<M>> {
         self.answered.pop_front()
     }
 
@@ -315,25 +402,22 @@ impl<P: Poller> Links<P> {
             self.under_way -= 1;
             let drops = std::mem::take(&mut link.drops);
             let permit = link.permit.take();
-            let Waiting { connection: Some(mut connection), mut forward, .. } = waiting else { continue };
+            let Waiting { part: Some(part), mut forward, .. } = waiting else { continue };
             if drops {
-                let text = Failure::NoMemory.text(link.node);
-                self.fail(connection, &forward, &text);
+                let node = link.node;
+                self.fail(part, &forward, Failure::NoMemory, node);
                 continue;
             }
             if forward.nodes.len() > 1 {
                 forward.nodes.remove(0);
-                self.begin(connection, forward, counters, now);
+                self.leave(part, forward, counters, now);
                 continue;
             }
-            drop(forward.permit.take());
-            let mut bytes = &link.input[reply];
-            if forward.is_part {
-                bytes = bytes.strip_suffix(text::END).unwrap_or(bytes);
+            let mut bytes = link.input[reply].to_vec();
+            if forward.is_part && bytes.ends_with(text::END) {
+                bytes.truncate(bytes.len() - text::END.len());
             }
-            connection.output.append(bytes);
-            connection.output_permit = permit;
-            self.answered.push_back(connection);
+            self.fill(part, &bytes, permit);
         }
         let link = &mut self.links[number];
         link.input.drain(..taken);
@@ -348,12 +432,12 @@ impl<P: Poller> Links<P> {
             self.poller.remove(Token(number as u64), stream.as_fd());
         }
         link.reset();
-        let text = Failure::Lost.text(link.node);
-        for Waiting { connection, forward, .. } in std::mem::take(&mut link.waiting) {
+        let node = link.node;
+        for Waiting { part, forward, .. } in std::mem::take(&mut link.waiting) {
             self.under_way -= 1;
             counters.forward_failed.count();
-            if let Some(connection) = connection {
-                self.fail(connection, &forward, &text);
+            if let Some(part) = part {
+                self.fail(part, &forward, Failure::Lost, node);
             }
         }
     }
@@ -365,22 +449,19 @@ impl<P: Poller> Links<P> {
         }
         for number in 0..self.links.len() {
             let link = &mut self.links[number];
-            let text = Failure::Late.text(link.node);
             let mut late = Vec::new();
             for waiting in &mut link.waiting {
                 // As long as bytes move, a large value is on its way.
                 if now.saturating_duration_since(waiting.since.max(link.moved)) < self.timeout {
                     break;
                 }
-                let Some(mut connection) = waiting.connection.take() else { continue };
-                if !waiting.forward.is_silent {
-                    connection.output.append(text.as_bytes());
-                }
-                late.push(connection);
+                late.extend(waiting.part.take().map(|part| (part, waiting.forward.is_silent)));
             }
-            for connection in late {
+            let node = link.node;
+            for (part, is_silent) in late {
                 counters.forward_late.count();
-                self.answered.push_back(connection);
+                let text = if is_silent { String::new() } else { Failure::Late.text(node) };
+                self.fill(part, text.as_bytes(), None);
             }
         }
     }

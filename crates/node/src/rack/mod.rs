@@ -7,12 +7,14 @@
 
 mod attach;
 pub(crate) mod config;
+mod holes;
 pub(crate) mod links;
 pub(crate) mod notes;
 mod owners;
 mod remote;
 
 pub(crate) use attach::{Attacher, memory_path};
+pub(crate) use holes::{Forwards, Holes};
 pub(crate) use links::Links;
 pub(crate) use owners::{Owner, Rack, RackView};
 pub(crate) use remote::{Remote, read};

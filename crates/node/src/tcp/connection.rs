@@ -28,8 +28,8 @@ pub(crate) struct Connection {
     /// Replies not sent yet, because the socket took no more or a large value follows them. No request is
     /// executed while there are any.
     pub(crate) output: Buffer,
-    /// For the memory of a large reply in `output`.
-    pub(crate) output_permit: Option<ReceivePermit>,
+    /// For the memory of large replies in `output`.
+    pub(crate) output_permits: Vec<ReceivePermit>,
     /// Its peer has sent the last bytes, says the poller.
     pub(crate) hangup: bool,
     /// To be closed as soon as `output` is empty.
@@ -54,7 +54,7 @@ impl Connection {
             token: Token(0),
             input: Buffer::default(),
             output: Buffer::default(),
-            output_permit: None,
+            output_permits: Vec::new(),
             hangup: false,
             closing: false,
             watches_writable: false,
@@ -73,7 +73,7 @@ impl Connection {
                 Progress::Closed => return Next::Close,
             }
         }
-        self.output_permit = None;
+        self.output_permits.clear();
         Next::Continue
     }
 }

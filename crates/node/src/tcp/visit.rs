@@ -11,7 +11,7 @@ use super::{
 use crate::{
     memcache,
     ops::{Context, Next},
-    rack::links::hello,
+    rack::{Holes, links::hello},
     worker::{
         Worker,
         placement::WorkerPlacement,
@@ -54,8 +54,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
                 return None;
             }
-            Next::Forward(forward) => {
-                self.forward(connection, forward);
+            Next::Forward(forwards) => {
+                let replies = std::mem::take(&mut self.transmit_buffer);
+                self.forward(connection, *forwards, &replies);
+                self.transmit_buffer = replies;
                 return None;
             }
             Next::Durable(next) => {
@@ -187,9 +189,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Sends the composed replies in one call and returns how the visit goes on.
     fn reply(&mut self, connection: &mut Connection, next: Next<M>) -> Next<M> {
         connection.wanted_bytes = 0;
-        match next {
+        match if let Next::Forward(forwards) = &next { &forwards.then } else { &next } {
             Next::Close => connection.closing = true,
-            Next::NeedMore { wanted_bytes } => connection.wanted_bytes = wanted_bytes,
+            Next::NeedMore { wanted_bytes } => connection.wanted_bytes = *wanted_bytes,
             _ => {}
         }
         if self.must_hold(connection) {
@@ -197,10 +199,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return Next::Durable(Box::new(next));
         }
         match next {
-            // The replies are sent together with the value.
-            Next::Away(_) => return next,
+            // The replies are sent together with the value, or those of other nodes.
+            Next::Away(_) | Next::Forward(_) => return next,
             // The replies so far need not wait for flash.
-            Next::Fetch(_) | Next::Forward(_) => {
+            Next::Fetch(_) => {
                 return if matches!(self.send(connection), Next::Close) { Next::Close } else { next };
             }
             _ => {}
@@ -275,6 +277,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             prefixes: shared.prefixes.enabled(),
             fetched: None,
             rack: self.rack.as_ref(),
+            holes: Holes::default(),
         };
         (context, &mut self.transmit_buffer)
     }

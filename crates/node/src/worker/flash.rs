@@ -73,7 +73,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     /// Goes on with a connection where it was held.
-    fn go_on_with(&mut self, mut connection: Box<Connection>, next: Next<M>) {
+    pub(super) fn go_on_with(&mut self, mut connection: Box<Connection>, next: Next<M>) {
         match next {
             // The replies are sent together with the value.
             Next::Away(work) => {

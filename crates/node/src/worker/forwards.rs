@@ -5,21 +5,24 @@ use minos_net::Io;
 use minos_proto::memcache::text;
 
 use super::Worker;
-use crate::{rack::Forward, tcp::connection::Connection};
+use crate::{
+    rack::{Forward, Forwards, Links},
+    tcp::connection::Connection,
+};
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
-    /// Forwards the command of a connection; its later commands wait for the reply.
-    pub(crate) fn forward(&mut self, connection: Box<Connection>, forward: Box<Forward>) {
+    /// Forwards commands of a connection; its later commands wait for the replies, which come between `replies`.
+    pub(crate) fn forward(&mut self, connection: Box<Connection>, forwards: Forwards<M>, replies: &[u8]) {
         let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else {
             unreachable!("without a rack no key is elsewhere")
         };
-        links.begin(connection, forward, &rack.counters, self.now);
+        links.begin(connection, forwards, replies, (&rack.counters, self.now));
     }
 
     /// Forwards a command whose value has arrived.
-    pub(super) fn forward_collected(&mut self, mut connection: Box<Connection>, forward: Box<Forward>) {
+    pub(super) fn forward_collected(&mut self, mut connection: Box<Connection>, forward: Forward) {
         if forward.bytes.ends_with(text::LINE_END) {
-            return self.forward(connection, forward);
+            return self.forward(connection, Forwards::one(forward), &[]);
         }
         connection.output.append(text::BAD_CHUNK);
         self.visit_apart(connection);
@@ -35,8 +38,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 return found;
             }
             found |= links.advance(self.shared, &rack.counters, self.now);
-            while let Some(connection) = self.links.as_mut().and_then(|links| links.take_answered()) {
-                self.visit_apart(connection);
+            while let Some(answered) = self.links.as_mut().and_then(Links::take_answered) {
+                self.mine.counters.bytes_written.add(answered.bytes);
+                self.go_on_with(answered.connection, answered.then);
             }
             // Their next commands leave before the worker sleeps.
             if self.links.as_ref().is_none_or(|links| !links.has_unsent()) {

@@ -106,7 +106,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Work::Send { .. } => Next::Continue,
             Work::Collect { forward, .. } => {
                 self.mine.metrics.large_completed.add(1);
-                self.forward_collected(connection, forward);
+                self.forward_collected(connection, *forward);
                 return None;
             }
             Work::Receive { store, .. } | Work::Finish { store } => {

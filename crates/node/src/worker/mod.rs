@@ -80,7 +80,7 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) fetches: Option<Fetches<M>>,
     /// The rack as this worker sees it, and its links to the other nodes, if there is one.
     pub(crate) rack: Option<RackView<M>>,
-    pub(crate) links: Option<Links<I::Poller>>,
+    pub(crate) links: Option<Links<M, I::Poller>>,
     /// Replies that wait until changes are durable.
     pub(crate) held: HeldReplies<M>,
     /// The worker's part of the native protocol, if that is served.
@@ -104,7 +104,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         id: WorkerId,
         large: LargeSet<M, I::Poller>,
         fetches: Option<Fetches<M>>,
-        links: Option<Links<I::Poller>>,
+        links: Option<Links<M, I::Poller>>,
     ) -> Self {
         let now = Instant::now();
         let config = &shared.config;

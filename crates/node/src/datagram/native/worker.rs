@@ -244,6 +244,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             prefixes: None,
             fetched: None,
             rack: None,
+            holes: crate::rack::Holes::default(),
         };
         Burst {
             shared,

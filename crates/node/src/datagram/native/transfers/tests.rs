@@ -140,6 +140,7 @@ impl Bench {
             prefixes: None,
             fetched: None,
             rack: None,
+            holes: crate::rack::Holes::default(),
         };
         let around = Around {
             cx: &cx,
