@@ -3,8 +3,10 @@
 //! A history of calls on registers (one a key) is linearizable when the calls can be put in an
 //! order that agrees with real time and with how a register behaves. The search is that of Wing and
 //! Gong with Lowe's memory of states seen: it tries every call that may come next. A client has one
-//! call under way at a time, so a state is how far each client has come, plus the register. A call without a reply may
-//! take effect at any time after it, or never.
+//! call under way at a time, so a state is how far each client has come, plus the register.
+//!
+//! A call without a reply may take effect at any time after it, or never. The search lets it take effect only
+//! right before a call whose result needs it: elsewhere it would explain nothing.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -123,10 +125,11 @@ pub fn check_with(history: &[Event], evictions: Evictions, states_max: usize) ->
     Verdict::Linearizable
 }
 
-/// How far each client has come, and what the register holds.
+/// How far each client has come, which calls without a reply have taken effect, and what the register holds.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State {
     done: Vec<u32>,
+    used: Vec<bool>,
     register: Option<ValueId>,
 }
 
@@ -134,6 +137,8 @@ struct Search {
     key: u32,
     /// Calls of each client, in order.
     clients: Vec<Vec<Event>>,
+    /// Calls without a reply.
+    open: Vec<Event>,
     evictions: Evictions,
 }
 
@@ -141,18 +146,17 @@ impl Search {
     fn new(key: u32, mut events: Vec<Event>, evictions: Evictions) -> Self {
         events.sort_by_key(|event| event.called);
         let mut clients: BTreeMap<u32, Vec<Event>> = BTreeMap::new();
-        let (returned, open): (Vec<_>, Vec<_>) =
-            events.into_iter().partition(|event| event.returned != NEVER);
+        let (open, returned): (Vec<_>, Vec<_>) =
+            events.into_iter().partition(|event| event.returned == NEVER);
         for event in returned {
             clients.entry(event.client).or_default().push(event);
         }
-        // A call without a reply waits for nobody, as if it had a client of its own. It is tried last.
-        let open = open.into_iter().map(|event| vec![event]);
-        Self { key, clients: open.chain(clients.into_values()).collect(), evictions }
+        Self { key, clients: clients.into_values().collect(), open, evictions }
     }
 
     fn run(&self, states_max: usize) -> Verdict {
-        let start = State { done: vec![0; self.clients.len()], register: None };
+        let (done, used) = (vec![0; self.clients.len()], vec![false; self.open.len()]);
+        let start = State { done, used, register: None };
         let mut furthest = start.clone();
         let mut seen = HashSet::from([start.clone()]);
         let mut open = vec![start];
@@ -184,21 +188,74 @@ impl Search {
     }
 
     /// States after one more call: any that began before every other pending one returned.
-    fn successors<'a>(&'a self, state: &'a State) -> impl Iterator<Item = State> + 'a {
-        let first_return = self.pending(state).map(|(_, event)| event.returned).min().unwrap_or(u64::MAX);
-        self.pending(state).filter(move |(_, event)| event.called <= first_return).filter_map(
-            |(client, event)| {
-                let register = self.apply(state.register, event)?;
-                let mut done = state.done.clone();
-                done[client] += 1;
-                Some(State { done, register })
-            },
-        )
+    fn successors(&self, state: &State) -> Vec<State> {
+        let first_return = self.pending(state).map(|(_, event)| event.returned).min().unwrap_or(NEVER);
+        let eligible = self.pending(state).filter(|(_, event)| event.called <= first_return);
+        let mut successors = Vec::new();
+        for (client, event) in eligible {
+            let direct = self.apply(state.register, event.call).map(|_| state.clone());
+            let prepared =
+                if direct.is_none() { self.prepared(state, event.call, first_return) } else { vec![] };
+            for mut before in direct.into_iter().chain(prepared) {
+                let Some(register) = self.apply(before.register, event.call) else { continue };
+                before.register = register;
+                before.done[client] += 1;
+                successors.push(before);
+            }
+        }
+        successors
     }
 
-    fn apply(&self, register: Option<ValueId>, event: &Event) -> Option<Option<ValueId>> {
-        match event.call {
-            call if event.returned == NEVER => Some(apply_unanswered(register, call)),
+    /// States after calls without a reply, in which `call` may return what it did.
+    fn prepared(&self, state: &State, call: Call, first_return: u64) -> Vec<State> {
+        let open = (0..self.open.len()).filter(|&at| !state.used[at] && self.open[at].called <= first_return);
+        let with = |at: usize, register| State { register, ..mark(state, at) };
+        match call {
+            Call::Get(Some(value)) | Call::Cas { expected: value, outcome: CasOutcome::Stored, .. } => {
+                self.produced(state, value, first_return).into_iter().collect()
+            }
+            // Removals are all alike.
+            Call::Get(None) | Call::Delete(false) | Call::Cas { outcome: CasOutcome::NotFound, .. } => {
+                let mut removals = open.filter(|&at| matches!(self.open[at].call, Call::Delete(_)));
+                removals.next().map(|at| with(at, None)).into_iter().collect()
+            }
+            Call::Delete(true) | Call::Cas { .. } => {
+                let written = |at: usize| match self.open[at].call {
+                    Call::Set(value) => Some(with(at, Some(value))),
+                    Call::Cas { expected, new, .. } if state.register == Some(expected) => {
+                        Some(with(at, Some(new)))
+                    }
+                    _ => None,
+                };
+                open.filter_map(written).collect()
+            }
+            Call::Set(_) => Vec::new(),
+        }
+    }
+
+    /// The state after calls without a reply that leave `value`. Each value has one write.
+    fn produced(&self, state: &State, value: ValueId, first_return: u64) -> Option<State> {
+        let wrote = |event: &Event| match event.call {
+            Call::Set(written) | Call::Cas { new: written, .. } => written == value,
+            _ => false,
+        };
+        let at = self.open.iter().position(wrote)?;
+        if state.used[at] || self.open[at].called > first_return {
+            return None;
+        }
+        let mut next = match self.open[at].call {
+            Call::Cas { expected, .. } if state.register != Some(expected) => {
+                self.produced(&mark(state, at), expected, first_return)?
+            }
+            _ => mark(state, at),
+        };
+        next.register = Some(value);
+        Some(next)
+    }
+
+    /// The register after `call`, or `None` when it could not have returned what it did.
+    fn apply(&self, register: Option<ValueId>, call: Call) -> Option<Option<ValueId>> {
+        match call {
             // An eviction in between; elsewhere one explains nothing.
             Call::Get(None) | Call::Delete(false) | Call::Cas { outcome: CasOutcome::NotFound, .. }
                 if self.evictions == Evictions::AtAnyTime =>
@@ -240,19 +297,17 @@ fn apply(register: Option<ValueId>, call: Call) -> Option<Option<ValueId>> {
     }
 }
 
-/// The register after a call whose result nobody knows.
-fn apply_unanswered(register: Option<ValueId>, call: Call) -> Option<ValueId> {
-    match call {
-        Call::Get(_) => register,
-        Call::Set(value) => Some(value),
-        Call::Delete(_) => None,
-        Call::Cas { expected, new, .. } => register.map(|value| if value == expected { new } else { value }),
-    }
+/// The state with one more call without a reply that has taken effect.
+fn mark(state: &State, at: usize) -> State {
+    let mut next = state.clone();
+    next.used[at] = true;
+    next
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rand::RngExt;
 
     const STATES_MAX: usize = 100_000;
 
@@ -345,6 +400,102 @@ mod tests {
         assert!(is_linearizable(&deleted));
         deleted.push(event(0, 8, 9, Call::Get(Some(1))));
         assert!(!is_linearizable(&deleted));
+    }
+
+    #[test]
+    fn calls_without_a_reply_may_build_on_each_other() {
+        let cas = |called, expected, new| {
+            event(0, called, NEVER, Call::Cas { expected, new, outcome: CasOutcome::Stored })
+        };
+        let history = |seen| {
+            let set = event(0, 0, NEVER, Call::Set(1));
+            [
+                set,
+                cas(2, 1, 2),
+                cas(4, 2, 3),
+                event(1, 6, 7, Call::Get(seen)),
+                event(1, 8, 9, Call::Delete(true)),
+            ]
+        };
+        assert!(is_linearizable(&history(Some(3))) && is_linearizable(&history(None)));
+        assert!(!is_linearizable(&history(Some(3))[1..]) && !is_linearizable(&history(Some(4))));
+        // One that began later explains nothing.
+        let mut late = history(Some(3));
+        late[1].called = 10;
+        assert!(!is_linearizable(&late));
+    }
+
+    /// All orders of the calls, with every subset of those without a reply, and evictions anywhere.
+    fn has_order(history: &[Event], done: u32, register: Option<ValueId>, evictions: Evictions) -> bool {
+        let is_left = |at: &usize| done & 1 << at == 0;
+        let left: Vec<usize> = (0..history.len()).filter(is_left).collect();
+        let first_return = left.iter().map(|&at| history[at].returned).min().unwrap_or(NEVER);
+        let next = |at: usize, register| has_order(history, done | 1 << at, register, evictions);
+        let may_be_next = |at: usize| {
+            let event = history[at];
+            let unanswered = match event.call {
+                Call::Set(value) => Some(value),
+                Call::Cas { expected, new, .. } if register == Some(expected) => Some(new),
+                Call::Delete(_) => None,
+                _ => register,
+            };
+            event.called <= first_return
+                && match event.returned {
+                    NEVER => next(at, unanswered),
+                    _ => apply(register, event.call).is_some_and(|register| next(at, register)),
+                }
+        };
+        first_return == NEVER
+            || left.into_iter().any(may_be_next)
+            || (evictions == Evictions::AtAnyTime
+                && register.is_some()
+                && has_order(history, done, None, evictions))
+    }
+
+    #[test]
+    fn the_search_finds_what_trying_everything_finds() {
+        let mut verdicts = [0; 2];
+        for seed in 0..4000 {
+            let mut random = minos_base::seeded(seed);
+            let mut history = Vec::new();
+            let mut free_at = [0; 3];
+            for value in 1..=random.random_range(3..8) {
+                let client = random.random_range(0..3);
+                let called = free_at[client] + random.random_range(1..4) * 3 + client as u64;
+                let returned = called + random.random_range(1..6) * 3;
+                free_at[client] = returned;
+                let seen = random.random_range(1..6);
+                let call = match random.random_range(0..8) {
+                    0..3 => Call::Set(value),
+                    3 | 4 => Call::Get((seen < 5).then_some(seen)),
+                    5 => Call::Delete(random.random_bool(0.5)),
+                    _ => {
+                        use CasOutcome::{Exists, NotFound, Stored};
+                        let outcome = [Stored, Exists, NotFound][random.random_range(0..3)];
+                        Call::Cas { expected: seen, new: value, outcome }
+                    }
+                };
+                let is_open = random.random_bool(0.35);
+                history.push(event(client as u32, called, if is_open { NEVER } else { returned }, call));
+            }
+            for evictions in [Evictions::Never, Evictions::AtAnyTime] {
+                let expected = has_order(&history, 0, None, evictions);
+                let verdict = check_with(&history, evictions, STATES_MAX);
+                assert_eq!(verdict == Verdict::Linearizable, expected, "{seed} {evictions:?} {history:?}");
+                verdicts[usize::from(expected)] += 1;
+            }
+        }
+        assert!(verdicts.iter().all(|count| *count > 500), "{verdicts:?}");
+    }
+
+    #[test]
+    fn many_calls_without_a_reply_cost_little() {
+        let unanswered = (0..60).map(|at| event(0, at, NEVER, Call::Set(at)));
+        let read = |at| event(1, 100 + 2 * at, 101 + 2 * at, Call::Get(Some(at)));
+        let mut history: Vec<Event> = unanswered.chain((0..40).map(read)).collect();
+        assert_eq!(check(&history, 100), Verdict::Linearizable);
+        history.push(event(1, 300, 301, Call::Get(Some(3))));
+        assert!(matches!(check(&history, 100), Verdict::Violation { .. }));
     }
 
     #[test]
