@@ -1,0 +1,115 @@
+//! The bytes of a directory. Numbers are little-endian.
+//!
+//! ```text
+//! | "MNSD" | version u32 | epoch u32 | micro-shards u32 | copies u32 | nodes u32 | overrides u32 |
+//! | a node:      id u32 | unit u32 | standing u8 | length of the address u8 | address, UTF-8 |
+//! | an override: micro-shard u32 | node u32 | epoch u32 | since u32 | serving u8 |
+//! ```
+//!
+//! Nodes and overrides ascend by number. A micro-shard without an override has been where the ring puts it since
+//! the first epoch. The same directory always has the same bytes.
+
+use minos_rack::{MicroShards, ServerId, UnitId};
+
+use super::{BadDirectory, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing};
+
+const MAGIC: [u8; 4] = *b"MNSD";
+const VERSION: u32 = 1;
+const STANDINGS: [Standing; 3] = [Standing::Joining, Standing::Member, Standing::Leaving];
+
+impl Directory {
+    /// The bytes, for disk and network.
+    pub fn encode(&self) -> Vec<u8> {
+        let usual = || self.targets.iter().copied().map(Place::first);
+        let overrides = || self.places().zip(usual()).filter(|((_, place), usual)| place != usual);
+        let counts = [self.nodes.len(), overrides().count()].map(|count| count as u32);
+        let mut bytes = MAGIC.to_vec();
+        let head = [VERSION, self.epoch, self.micro_shards().count(), self.copies];
+        head.into_iter().chain(counts).for_each(|number| put(&mut bytes, number));
+        for node in &self.nodes {
+            put(&mut bytes, node.id.0);
+            put(&mut bytes, node.unit.0);
+            bytes.extend([node.standing as u8, node.address.len() as u8]);
+            bytes.extend(node.address.as_bytes());
+        }
+        for ((micro_shard, place), _) in overrides() {
+            let numbers = [micro_shard.0, place.node.0, place.epoch, place.since];
+            numbers.into_iter().for_each(|number| put(&mut bytes, number));
+            bytes.push(place.is_serving.into());
+        }
+        bytes
+    }
+
+    /// The directory with these bytes.
+    ///
+    /// # Errors
+    /// The bytes are not those of a directory.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadDirectory> {
+        let mut rest = Bytes(bytes);
+        if rest.array()? != MAGIC || rest.number()? != VERSION {
+            return Err(BadDirectory("another format"));
+        }
+        let epoch = rest.number()?;
+        let micro_shards = rest.at_most(MICRO_SHARDS_MAX, "too many micro-shards")?;
+        let micro_shards = MicroShards::new(micro_shards).map_err(|_| BadDirectory("no micro-shards"))?;
+        let copies = rest.number()?;
+        let nodes = rest.at_most(NODES_MAX as u32, "too many nodes")?;
+        let overrides = rest.at_most(micro_shards.count(), "too many overrides")?;
+        let nodes: Vec<Node> = (0..nodes).map(|_| rest.node()).collect::<Result<_, _>>()?;
+        super::are_nodes_valid(&nodes)?;
+        let mut directory = Self::with_placement(epoch, micro_shards, copies, nodes)?;
+        let mut after = 0;
+        for _ in 0..overrides {
+            let (micro_shard, place) = rest.place()?;
+            let usual = directory.places.get_mut(micro_shard as usize).filter(|_| micro_shard >= after);
+            let usual = usual.filter(|usual| **usual != place).ok_or(BadDirectory("an override"))?;
+            *usual = place;
+            after = micro_shard + 1;
+        }
+        directory.are_places_valid()?;
+        rest.0.is_empty().then_some(directory).ok_or(BadDirectory("bytes are left"))
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, number: u32) {
+    bytes.extend(number.to_le_bytes());
+}
+
+/// The bytes that are left.
+struct Bytes<'a>(&'a [u8]);
+
+impl Bytes<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadDirectory> {
+        let (array, rest) = self.0.split_first_chunk().ok_or(BadDirectory("too short"))?;
+        self.0 = rest;
+        Ok(*array)
+    }
+
+    fn number(&mut self) -> Result<u32, BadDirectory> {
+        self.array().map(u32::from_le_bytes)
+    }
+
+    fn at_most(&mut self, max: u32, fault: &'static str) -> Result<u32, BadDirectory> {
+        self.number().and_then(|number| (number <= max).then_some(number).ok_or(BadDirectory(fault)))
+    }
+
+    fn node(&mut self) -> Result<Node, BadDirectory> {
+        let (id, unit) = (ServerId(self.number()?), UnitId(self.number()?));
+        let [standing, length] = self.array()?;
+        let standing = *STANDINGS.get(usize::from(standing)).ok_or(BadDirectory("a standing"))?;
+        let (address, rest) = self.0.split_at_checked(length.into()).ok_or(BadDirectory("too short"))?;
+        self.0 = rest;
+        let address = str::from_utf8(address).map_err(|_| BadDirectory("an address"))?.to_owned();
+        Ok(Node { id, unit, standing, address })
+    }
+
+    fn place(&mut self) -> Result<(u32, Place), BadDirectory> {
+        let (micro_shard, node) = (self.number()?, ServerId(self.number()?));
+        let (epoch, since) = (self.number()?, self.number()?);
+        let [serving] = self.array()?;
+        if serving > 1 {
+            return Err(BadDirectory("a place"));
+        }
+        Ok((micro_shard, Place { node, epoch, since, is_serving: serving == 1 }))
+    }
+}

@@ -1,0 +1,231 @@
+//! Nodes, and the place of every micro-shard.
+
+mod bytes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use minos_base::KeyHash;
+use minos_rack::{MicroShard, MicroShards, Placement, ServerId, UnitId, VIRTUAL_NODES};
+
+use crate::Epoch;
+
+/// Most nodes of a directory.
+pub const NODES_MAX: usize = 256;
+/// Most micro-shards of a directory.
+pub const MICRO_SHARDS_MAX: u32 = 65_536;
+/// Longest address, in bytes.
+pub const ADDRESS_BYTES_MAX: usize = 255;
+
+/// What becomes of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its part of the micro-shards is moved to it.
+    Joining,
+    /// It stays.
+    Member,
+    /// Its micro-shards are moved away.
+    Leaving,
+}
+
+/// A node of the rack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its number for life.
+    pub id: ServerId,
+    /// Nodes of a unit read each other's memory.
+    pub unit: UnitId,
+    /// What becomes of it.
+    pub standing: Standing,
+    /// Where it is found; this crate does not interpret it.
+    pub address: String,
+}
+
+/// Where the valid copy of a micro-shard is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The node with the valid copy.
+    pub node: ServerId,
+    /// The epoch of the last change.
+    pub epoch: Epoch,
+    /// The node's items are complete if its word has this epoch or a later one. Equal to `epoch` where the node
+    /// begins without items.
+    pub since: Epoch,
+    /// False while the micro-shard is taken from the node, before another gets it.
+    pub is_serving: bool,
+}
+
+impl Place {
+    /// The place that is not written down.
+    fn first(node: ServerId) -> Self {
+        Self { node, epoch: 1, since: 1, is_serving: true }
+    }
+}
+
+/// A directory that breaks a bound or contradicts itself.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a directory: {0}")]
+pub struct BadDirectory(pub(crate) &'static str);
+
+/// What a new directory changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Other places. Their epochs are set by [`Directory::changed`], and `since`, if it is zero.
+    pub places: BTreeMap<MicroShard, Place>,
+    /// Other nodes, if they change.
+    pub nodes: Option<Vec<Node>>,
+}
+
+/// The nodes of a rack and the owner of every micro-shard, under an epoch. It never changes: a change makes another
+/// one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Directory {
+    epoch: Epoch,
+    copies: u32,
+    /// By number.
+    nodes: Vec<Node>,
+    /// Of the nodes that stay.
+    placement: Placement,
+    /// Where each micro-shard belongs by the ring.
+    targets: Vec<ServerId>,
+    places: Vec<Place>,
+}
+
+impl Directory {
+    /// The first directory of a rack: each micro-shard belongs to its place on the ring.
+    ///
+    /// # Errors
+    /// A number is out of bounds, a node is there twice, or none stays.
+    pub fn new(micro_shards: MicroShards, copies: u32, nodes: Vec<Node>) -> Result<Self, BadDirectory> {
+        const FIRST: Epoch = 1;
+        Self::with_placement(FIRST, micro_shards, copies, nodes)
+    }
+
+    /// The directory of the next epoch. A place of `change` gets that epoch.
+    ///
+    /// # Errors
+    /// As for [`Directory::new`]; a place is at an unknown node; or epochs are used up.
+    pub fn changed(&self, change: Change) -> Result<Self, BadDirectory> {
+        let epoch = self.epoch.checked_add(1).ok_or(BadDirectory("epochs are used up"))?;
+        let mut next = match change.nodes {
+            Some(nodes) => {
+                let places = self.places.clone();
+                let next = Self::with_placement(epoch, self.micro_shards(), self.copies, nodes)?;
+                Self { places, ..next }
+            }
+            None => Self { epoch, ..self.clone() },
+        };
+        for (micro_shard, place) in change.places {
+            let slot = next.places.get_mut(micro_shard.0 as usize).ok_or(BadDirectory("micro-shard"))?;
+            let since = if place.since == 0 { epoch } else { place.since };
+            *slot = Place { epoch, since, ..place };
+        }
+        next.are_places_valid()?;
+        Ok(next)
+    }
+
+    /// The number of this directory.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// True if this directory replaces `other`.
+    pub fn is_newer_than(&self, other: &Self) -> bool {
+        self.epoch > other.epoch
+    }
+
+    /// How many micro-shards there are.
+    pub fn micro_shards(&self) -> MicroShards {
+        self.placement.micro_shards()
+    }
+
+    /// The nodes, by number.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// A node.
+    pub fn node(&self, id: ServerId) -> Option<&Node> {
+        let index = self.nodes.binary_search_by_key(&id, |node| node.id).ok()?;
+        self.nodes.get(index)
+    }
+
+    /// The places of all micro-shards in turn.
+    pub fn places(&self) -> impl Iterator<Item = (MicroShard, Place)> + '_ {
+        (0..).map(MicroShard).zip(self.places.iter().copied())
+    }
+
+    /// Where a micro-shard is. `None` if there is no such micro-shard.
+    pub fn place(&self, micro_shard: MicroShard) -> Option<Place> {
+        self.places.get(micro_shard.0 as usize).copied()
+    }
+
+    /// The node to ask for a write of a key. `None` while its micro-shard changes hands.
+    pub fn writer(&self, hash: KeyHash) -> Option<&Node> {
+        let place = self.place(self.micro_shards().of(hash)).filter(|place| place.is_serving)?;
+        self.node(place.node)
+    }
+
+    /// The nodes to ask for a read of a key: all of the owner's unit, or none while its micro-shard changes hands.
+    pub fn readers(&self, hash: KeyHash) -> impl Iterator<Item = &Node> {
+        let unit = self.writer(hash).map(|node| node.unit);
+        self.nodes.iter().filter(move |node| Some(node.unit) == unit)
+    }
+
+    /// Where a micro-shard belongs by the ring of the nodes that stay.
+    pub fn target(&self, micro_shard: MicroShard) -> Option<ServerId> {
+        self.targets.get(micro_shard.0 as usize).copied()
+    }
+
+    /// The holders of copies by the ring, the owner by the ring first, each in another unit.
+    pub fn replicas(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
+        self.placement.replicas(micro_shard)
+    }
+
+    /// A directory in which each micro-shard is where the ring puts it.
+    fn with_placement(
+        epoch: Epoch,
+        micro_shards: MicroShards,
+        copies: u32,
+        mut nodes: Vec<Node>,
+    ) -> Result<Self, BadDirectory> {
+        nodes.sort_by_key(|node| node.id);
+        are_nodes_valid(&nodes)?;
+        if micro_shards.count() > MICRO_SHARDS_MAX {
+            return Err(BadDirectory("too many micro-shards"));
+        }
+        let placement = Placement::new(micro_shards, VIRTUAL_NODES);
+        let mut placement =
+            placement.and_then(|it| it.with_copies(copies)).map_err(|_| BadDirectory("copies"))?;
+        for node in nodes.iter().filter(|node| node.standing != Standing::Leaving) {
+            placement.add(node.id, node.unit).map_err(|_| BadDirectory("a node is there twice"))?;
+        }
+        let targets: Option<Vec<_>> = placement.owners().into_iter().collect();
+        let targets = targets.ok_or(BadDirectory("no node stays"))?;
+        let places = targets.iter().copied().map(Place::first).collect();
+        Ok(Self { epoch, copies, nodes, placement, targets, places })
+    }
+
+    fn are_places_valid(&self) -> Result<(), BadDirectory> {
+        let is_valid = |place: &Place| {
+            let has_epochs =
+                (1..=self.epoch).contains(&place.epoch) && (1..=place.epoch).contains(&place.since);
+            has_epochs && self.node(place.node).is_some()
+        };
+        self.places.iter().all(is_valid).then_some(()).ok_or(BadDirectory("a place"))
+    }
+}
+
+fn are_nodes_valid(nodes: &[Node]) -> Result<(), BadDirectory> {
+    if nodes.len() > NODES_MAX {
+        return Err(BadDirectory("too many nodes"));
+    }
+    if nodes.iter().any(|node| node.address.len() > ADDRESS_BYTES_MAX) {
+        return Err(BadDirectory("an address is too long"));
+    }
+    if nodes.windows(2).any(|pair| pair[0].id >= pair[1].id) {
+        return Err(BadDirectory("a node is there twice"));
+    }
+    Ok(())
+}
