@@ -225,14 +225,15 @@ pub(crate) fn kill(rounds: u64, seed: u64, totals: &mut Totals) -> anyhow::Resul
     run_tests(&mut tests, totals)
 }
 
-/// Runs of the native protocol over a network in virtual time, of the log on flash, and of the
-/// store above it, from `seed` on.
+/// Runs of the native protocol over a network in virtual time, of the log on flash, of the store above it, and of a
+/// rack, from `seed` on.
 pub(crate) fn simulate(seeds: u64, seed: u64, totals: &mut Totals) -> anyhow::Result<()> {
     let mut tests = cargo(&["test", "--release", "-p", "minos-node", "--test", "native_simulation"]);
     tests.args(["--", "--nocapture"]);
     tests.env("MINOS_SIMULATION_SEEDS", seeds.to_string()).env("MINOS_SIMULATION_SEED", seed.to_string());
     run_tests(&mut tests, totals)?;
     run_tests(&mut flash_simulation(seeds, seed), totals)?;
+    run_tests(&mut rack_simulation(seeds, seed), totals)?;
     // A run of this one is as long as fifty of those.
     run_tests(&mut tier_simulation(seeds.div_ceil(50), seed), totals)
 }
@@ -241,6 +242,13 @@ pub(crate) fn simulate(seeds: u64, seed: u64, totals: &mut Totals) -> anyhow::Re
 fn tier_simulation(seeds: u64, seed: u64) -> Command {
     let mut tests = cargo(&["test", "--release", "-p", "minos-tier", "--test", "power"]);
     tests.env("MINOS_TIER_SEEDS", seeds.to_string()).env("MINOS_TIER_SEED", seed.to_string());
+    tests
+}
+
+/// A rack whose nodes die, move and come back.
+fn rack_simulation(seeds: u64, seed: u64) -> Command {
+    let mut tests = cargo(&["test", "--release", "-p", "minos-unit", "--lib", "simulation::a_"]);
+    tests.env("MINOS_UNIT_SEEDS", seeds.to_string()).env("MINOS_UNIT_SEED", seed.to_string());
     tests
 }
 

@@ -2,19 +2,52 @@
 //!
 //! Writes of a micro-shard go to the one node that owns it. Every node of the owner's unit reads the owner's
 //! memory one-sided, and looks at the owner's [`Ownership`] word before and after. Time is passed in, in
-//! microseconds of the caller's own clock.
+//! microseconds of the caller's own clock; what is to be done comes out as effects.
 //!
 //! - [`Directory`]: the nodes, and the [`Place`] of every micro-shard, under an epoch that only grows.
-//! - [`Lease`]: a node's right to answer, for a time.
+//! - [`Coordinator`]: changes the directory and grants leases. It is never on the way of a request.
+//! - [`Member`]: a node's part. It enacts directories and takes part in moves. Its [`View`] says where a request
+//!   goes ([`Route`]), and lets an answer leave only under a lease that held from its beginning ([`Permit`]).
+//!
+//! **A move** of a micro-shard from A to B has a number, the epoch under which it began. B copies A's items
+//! one-sided while A notes changed hashes, and asks for those in batches. For the last one A freezes: writes wait,
+//! reads go on, and a pass through every partition lock lets writers finish that were past their check. B then
+//! marks its word with the number. The coordinator takes the micro-shard from A, and gives it to B once A's
+//! word is withdrawn. Until then A keeps the items, so that a crash of anyone at any step loses none.
+//!
+//! **A node that restarts** with its memory has withdrawn its words first. It gets its micro-shards
+//! back under a higher epoch, so that no reader's two looks meet the same word on both sides of the crash.
+//!
+//! **A dead node** loses its micro-shards only if that is allowed ([`Loss`]), and once its lease and the leases of
+//! all who could still read its memory have run out, unless they have confirmed the change.
 
 #![forbid(unsafe_code)]
 
+mod coordinator;
 mod directory;
 mod lease;
+mod member;
+mod messages;
 mod ownership;
+#[cfg(test)]
+mod simulation;
+mod switches;
 
+pub use coordinator::{Command, Coordinator, Loss, Policy, Refused};
 pub use directory::{
     ADDRESS_BYTES_MAX, BadDirectory, Change, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing,
 };
 pub use lease::{BadTerms, Lease, Terms};
+pub use member::{CopyJob, Member, Permit, Route, Timing, View};
+pub use messages::{Asked, Message, MoveId, Orders, Progress, Pull, Report};
 pub use ownership::{Epoch, Holding, Ownership};
+
+/// Inputs and effects of a [`Member`].
+pub mod node {
+    pub use crate::member::{Effect, Input};
+}
+
+/// Inputs and effects of a [`Coordinator`].
+pub mod control {
+    pub use crate::coordinator::{Effect, Input};
+}

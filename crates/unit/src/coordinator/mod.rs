@@ -1,0 +1,290 @@
+//! The one who changes the directory, and grants leases.
+//!
+//! Nothing but the directory is kept on disk. After a restart the coordinator waits until every lease of
+//! its predecessor has run out before it takes anything from a silent node; moves that were not settled begin
+//! anew.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
+
+use minos_rack::{MicroShard, ServerId, UnitId};
+
+use crate::{
+    BadDirectory, Change, Directory, Epoch, MoveId, Node, Orders, Progress, Pull, Report, Standing, Terms,
+};
+
+/// Whether a dead node's micro-shards go to others, without their items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// They wait for the node, unless an operator gives it up: a store.
+    Never,
+    /// They go to another node as empty: a cache.
+    Allowed,
+}
+
+/// What a coordinator may do.
+#[derive(Clone, Copy, Debug)]
+pub struct Policy {
+    /// What a death means.
+    pub loss: Loss,
+    /// Moves at a time.
+    pub moves_max: usize,
+    /// Until a move is given up, in microseconds.
+    pub move_us_max: u64,
+}
+
+/// An operator's wish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Move a micro-shard to a node.
+    Move(MicroShard, ServerId),
+    /// Add a node, and move its part to it.
+    Add(ServerId, UnitId, String),
+    /// Move everything away from a node.
+    Drain(ServerId),
+    /// Remove a node that owns nothing.
+    Remove(ServerId),
+    /// Treat the items of a node as lost if it is dead or lacks them, whatever the policy says, until it is back.
+    GiveUp(ServerId),
+}
+
+/// A wish that cannot be fulfilled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no such node.
+    #[error("there is no node {}", .0.0)]
+    UnknownNode(ServerId),
+    /// There is no such micro-shard.
+    #[error("there is no micro-shard {}", .0.0)]
+    UnknownMicroShard(MicroShard),
+    /// The node still has micro-shards.
+    #[error("node {} still has micro-shards", .0.0)]
+    InUse(ServerId),
+    /// Too many moves wait.
+    #[error("too many moves wait")]
+    Busy,
+    /// The nodes would make no directory.
+    #[error(transparent)]
+    Nodes(#[from] BadDirectory),
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Time has passed.
+    Tick,
+    /// A node's report.
+    Report(Report),
+    /// The directory of this epoch is on disk.
+    Persisted(Epoch),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Write to disk, durably, in place of the last directory.
+    Persist(Arc<Directory>),
+    /// Send to a node.
+    Send(ServerId, Orders),
+}
+
+/// A node as its reports show it.
+#[derive(Debug)]
+struct Peer {
+    unit: UnitId,
+    report: Report,
+    /// When the last lease has run out.
+    until_us: u64,
+}
+
+/// A move under way.
+#[derive(Clone, Copy, Debug)]
+struct Move {
+    pull: Pull,
+    to: ServerId,
+    began_us: u64,
+}
+
+/// What is being written to disk.
+#[derive(Debug)]
+struct Draft {
+    directory: Arc<Directory>,
+    moves: Vec<Move>,
+}
+
+/// The coordinator's state.
+#[derive(Debug)]
+pub struct Coordinator {
+    terms: Terms,
+    policy: Policy,
+    directory: Arc<Directory>,
+    draft: Option<Draft>,
+    peers: BTreeMap<ServerId, Peer>,
+    moves: BTreeMap<MicroShard, Move>,
+    /// Moves that an operator asked for.
+    wished: VecDeque<(MicroShard, ServerId)>,
+    nodes: Option<Vec<Node>>,
+    given_up: Vec<ServerId>,
+    /// When the leases of an earlier coordinator have run out.
+    quiet_until_us: u64,
+}
+
+impl Coordinator {
+    /// A coordinator that starts at `now_us` with the directory on its disk.
+    pub fn new(directory: Directory, terms: Terms, policy: Policy, now_us: u64) -> Self {
+        Self {
+            terms,
+            policy,
+            directory: Arc::new(directory),
+            draft: None,
+            peers: BTreeMap::new(),
+            moves: BTreeMap::new(),
+            wished: VecDeque::new(),
+            nodes: None,
+            given_up: Vec::new(),
+            quiet_until_us: now_us + terms.honoured_us(),
+        }
+    }
+
+    /// The directory in force.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// Takes an input, and adds what is to be done to `effects`.
+    pub fn handle(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) {
+        match input {
+            Input::Tick => {}
+            Input::Report(report) => self.on_report(now_us, report, effects),
+            Input::Persisted(epoch) => self.publish(epoch, effects),
+        }
+        self.decide(now_us, effects);
+    }
+
+    /// Takes an operator's wish; it is fulfilled step by step with the inputs that follow.
+    ///
+    /// # Errors
+    /// It cannot be fulfilled.
+    pub fn command(&mut self, command: Command) -> Result<(), Refused> {
+        let mut nodes = self.nodes.clone().unwrap_or_else(|| self.directory.nodes().to_vec());
+        let index = |id| nodes.iter().position(|node| node.id == id).ok_or(Refused::UnknownNode(id));
+        match command {
+            Command::Move(micro_shard, to) => {
+                index(to)?;
+                return self.wish(micro_shard, to);
+            }
+            Command::GiveUp(id) => {
+                index(id)?;
+                self.given_up.push(id);
+                return Ok(());
+            }
+            Command::Add(id, unit, address) => {
+                nodes.push(Node { id, unit, standing: Standing::Joining, address });
+            }
+            Command::Drain(id) => {
+                let index = index(id)?;
+                nodes[index].standing = Standing::Leaving;
+            }
+            Command::Remove(id) => {
+                let index = index(id)?;
+                if self.is_in_use(id) {
+                    return Err(Refused::InUse(id));
+                }
+                nodes.remove(index);
+            }
+        }
+        self.directory.changed(Change { nodes: Some(nodes.clone()), ..Change::default() })?;
+        self.nodes = Some(nodes);
+        Ok(())
+    }
+
+    fn wish(&mut self, micro_shard: MicroShard, to: ServerId) -> Result<(), Refused> {
+        self.directory.place(micro_shard).ok_or(Refused::UnknownMicroShard(micro_shard))?;
+        if self.wished.len() >= self.directory.micro_shards().count() as usize {
+            return Err(Refused::Busy);
+        }
+        self.wished.push_back((micro_shard, to));
+        Ok(())
+    }
+
+    fn is_in_use(&self, id: ServerId) -> bool {
+        let newest = self.draft.as_ref().map_or(&self.directory, |draft| &draft.directory);
+        let started = self.draft.iter().flat_map(|draft| &draft.moves);
+        let mut moves = self.moves.values().chain(started);
+        newest.places().any(|(_, place)| place.node == id)
+            || moves.any(|it| it.to == id)
+            || self.wished.iter().any(|(_, to)| *to == id)
+    }
+
+    fn on_report(&mut self, now_us: u64, report: Report, effects: &mut Vec<Effect>) {
+        let known = self.peers.get(&report.node).map(|peer| &peer.report);
+        let order = |report: &Report| (report.incarnation, report.sent_us);
+        if known.is_some_and(|known| order(&report) <= order(known)) {
+            return;
+        }
+        let Some(node) = self.directory.node(report.node) else { return };
+        let (id, asked_us) = (report.node, report.sent_us);
+        if report.is_settled && report.epoch == self.directory.epoch() {
+            self.given_up.retain(|it| *it != id);
+        }
+        let until_us = now_us + self.terms.honoured_us();
+        self.peers.insert(id, Peer { unit: node.unit, report, until_us });
+        self.send(id, Some(asked_us), effects);
+    }
+
+    /// What is on disk is in force.
+    fn publish(&mut self, epoch: Epoch, effects: &mut Vec<Effect>) {
+        let Some(draft) = self.draft.take_if(|draft| draft.directory.epoch() == epoch) else { return };
+        self.directory = draft.directory;
+        self.moves.extend(draft.moves.into_iter().map(|it| (it.pull.id.micro_shard, it)));
+        let ids: Vec<_> = self.peers.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.send(id, None, effects));
+    }
+
+    fn send(&self, id: ServerId, lease: Option<u64>, effects: &mut Vec<Effect>) {
+        let Some(Peer { report, .. }) = self.peers.get(&id) else { return };
+        let epoch = self.directory.epoch();
+        let is_behind = report.epoch < epoch;
+        let pulls = self.moves.values().filter(|it| it.to == id && self.is_copying(it));
+        let is_over = |id: &MoveId| self.moves.get(&id.micro_shard).is_none_or(|it| it.pull.id != *id);
+        let cancelled = report.moves.iter().map(|(id, _)| *id).filter(is_over);
+        let orders = Orders {
+            incarnation: report.incarnation,
+            lease,
+            epoch,
+            directory: is_behind.then(|| self.directory.clone()),
+            pulls: pulls.map(|it| it.pull).collect(),
+            // Its news may end the move in another way.
+            cancelled: if is_behind { Vec::new() } else { cancelled.collect() },
+        };
+        effects.push(Effect::Send(id, orders));
+    }
+
+    /// True until the micro-shard is taken from its owner.
+    fn is_copying(&self, it: &Move) -> bool {
+        let place = self.directory.place(it.pull.id.micro_shard);
+        place.is_some_and(|place| {
+            place.is_serving && (place.node, place.epoch) == (it.pull.from, it.pull.epoch)
+        })
+    }
+
+    fn is_alive(&self, now_us: u64, id: ServerId) -> bool {
+        self.peers.get(&id).is_some_and(|peer| now_us < peer.until_us)
+    }
+
+    /// True once no lease of the node is valid, whoever granted it.
+    fn is_dead(&self, now_us: u64, id: ServerId) -> bool {
+        now_us >= self.quiet_until_us && !self.is_alive(now_us, id)
+    }
+
+    fn progress(&self, it: &Move) -> Option<Progress> {
+        let report = &self.peers.get(&it.to)?.report;
+        report.moves.iter().find(|(id, _)| *id == it.pull.id).map(|(_, progress)| *progress)
+    }
+}

@@ -1,0 +1,179 @@
+//! The rules that change the directory. Each looks at the directory in force and at the nodes' reports alone; what
+//! they find is written to disk in one change, and in force after that.
+
+use std::sync::Arc;
+
+use minos_rack::{MicroShard, ServerId};
+
+use super::{Coordinator, Draft, Effect, Loss, Move};
+use crate::{
+    Change, MoveId, Node, Place, Progress, Pull, Standing,
+    switches::{Safeguard, is_on},
+};
+
+impl Coordinator {
+    /// Applies the rules, unless a change is on its way to disk.
+    pub(super) fn decide(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        if self.draft.is_some() {
+            return;
+        }
+        self.drop_moves(now_us);
+        // Nodes change alone: a rule must not name one that goes.
+        let (change, moves) = match self.nodes.take() {
+            Some(nodes) => (Change { nodes: Some(nodes), ..Change::default() }, Vec::new()),
+            None => self.apply(now_us),
+        };
+        if change == Change::default() && moves.is_empty() {
+            return;
+        }
+        // Refused only if epochs are used up: then nothing changes any more.
+        let Ok(directory) = self.directory.changed(change) else { return };
+        let directory = Arc::new(directory);
+        effects.push(Effect::Persist(directory.clone()));
+        self.draft = Some(Draft { directory, moves });
+    }
+
+    fn apply(&mut self, now_us: u64) -> (Change, Vec<Move>) {
+        let mut change = Change { nodes: self.joined(), ..Change::default() };
+        for (micro_shard, place) in self.directory.places() {
+            if let Some(place) = self.next_place(now_us, micro_shard, place) {
+                change.places.insert(micro_shard, place);
+            }
+        }
+        let moves = self.begin_moves(now_us, &change);
+        (change, moves)
+    }
+
+    /// Forgets moves that cannot end well, and those that have ended.
+    fn drop_moves(&mut self, now_us: u64) {
+        let is_live = |it: &Move| {
+            let place = self.directory.place(it.pull.id.micro_shard);
+            let is_taken = place.is_some_and(|place| place.node == it.pull.from && !place.is_serving);
+            let progress = self.progress(it);
+            let is_possible = match progress {
+                Some(Progress::Drained) => true,
+                Some(Progress::Failed | Progress::Giving) => false,
+                None | Some(Progress::Pulling) => {
+                    !is_taken
+                        && self.is_alive(now_us, it.pull.from)
+                        && now_us < it.began_us.saturating_add(self.policy.move_us_max)
+                }
+            };
+            is_possible && (is_taken || self.is_copying(it)) && self.is_alive(now_us, it.to)
+        };
+        let over: Vec<_> =
+            self.moves.iter().filter(|(_, it)| !is_live(it)).map(|(micro_shard, _)| *micro_shard).collect();
+        self.moves.retain(|micro_shard, _| !over.contains(micro_shard));
+    }
+
+    /// Where a micro-shard is next, if that changes.
+    fn next_place(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> Option<Place> {
+        let drained = self.moves.get(&micro_shard).filter(|it| self.progress(it) == Some(Progress::Drained));
+        if !place.is_serving {
+            return self.next_owner(now_us, place, drained);
+        }
+        let is_lost = self.is_dead(now_us, place.node) && self.may_lose(place.node);
+        if drained.is_some() || (is_lost && self.substitute(now_us, place.node).is_some()) {
+            return Some(Place { is_serving: false, ..place });
+        }
+        let report = self.peers.get(&place.node).map(|peer| &peer.report);
+        let report = report.filter(|report| report.epoch >= place.epoch)?;
+        // A word of an earlier epoch will then mean that items were lost.
+        let has_begun = place.since == place.epoch && report.is_settled;
+        match report.lacking.contains(&micro_shard) {
+            true => self.may_lose(place.node).then_some(Place { since: 0, ..place }),
+            false => (report.is_withdrawn || has_begun).then_some(place),
+        }
+    }
+
+    /// Who gets a micro-shard that was taken from its owner: the node that copied it, else its last owner, else any,
+    /// without items.
+    fn next_owner(&self, now_us: u64, place: Place, drained: Option<&Move>) -> Option<Place> {
+        let is_released = self.is_released(now_us, place);
+        if let Some(Move { to, pull, .. }) = drained {
+            let next = Place { node: *to, since: pull.id.number, is_serving: true, ..place };
+            return is_released.then_some(next);
+        }
+        if self.is_alive(now_us, place.node) {
+            return Some(Place { is_serving: true, ..place });
+        }
+        let is_lost = is_released && self.is_dead(now_us, place.node) && self.may_lose(place.node);
+        let node = is_lost.then(|| self.substitute(now_us, place.node)).flatten()?;
+        Some(Place { node, since: 0, is_serving: true, ..place })
+    }
+
+    /// True once no node answers from the memory of the owner that was.
+    fn is_released(&self, now_us: u64, place: Place) -> bool {
+        let has_enacted = |id| self.peers.get(&id).is_some_and(|peer| peer.report.epoch >= place.epoch);
+        if has_enacted(place.node) || !is_on(Safeguard::Fence) {
+            return true;
+        }
+        let unit = self.directory.node(place.node).map(|node| node.unit);
+        let mut readers = self.peers.iter().filter(|(_, peer)| Some(peer.unit) == unit);
+        self.is_dead(now_us, place.node)
+            && readers.all(|(id, peer)| has_enacted(*id) || now_us >= peer.until_us)
+    }
+
+    fn may_lose(&self, id: ServerId) -> bool {
+        self.policy.loss == Loss::Allowed || self.given_up.contains(&id)
+    }
+
+    /// The live node with the fewest micro-shards, of the same unit if there is one.
+    fn substitute(&self, now_us: u64, dead: ServerId) -> Option<ServerId> {
+        let unit = self.directory.node(dead)?.unit;
+        let nodes = self.directory.nodes().iter().filter(|node| node.standing != Standing::Leaving);
+        let alive = nodes.filter(|node| node.id != dead && self.is_alive(now_us, node.id));
+        let held = |id| self.directory.places().filter(|(_, place)| place.node == id).count();
+        alive.min_by_key(|node| (node.unit != unit, held(node.id), node.id)).map(|node| node.id)
+    }
+
+    /// The nodes, if one of them has got all its part.
+    fn joined(&self) -> Option<Vec<Node>> {
+        if self.directory.nodes().iter().all(|node| node.standing != Standing::Joining) {
+            return None;
+        }
+        let misses = |id| {
+            let mut places = self.directory.places();
+            places.any(|(it, place)| self.directory.target(it) == Some(id) && place.node != id)
+        };
+        let mut nodes = self.directory.nodes().to_vec();
+        let joined = nodes.iter_mut().filter(|node| node.standing == Standing::Joining && !misses(node.id));
+        let count = joined.map(|node| node.standing = Standing::Member).count();
+        (count > 0).then_some(nodes)
+    }
+
+    /// Moves to begin with the next epoch, which is their number. None is of a micro-shard that changes in it.
+    fn begin_moves(&mut self, now_us: u64, change: &Change) -> Vec<Move> {
+        let number = self.directory.epoch().saturating_add(1);
+        let mut begun: Vec<Move> = Vec::new();
+        let wished: Vec<_> = self.wished.drain(..).collect();
+        let due: Vec<_> = self.directory.places().filter_map(|(it, place)| self.due(it, place)).collect();
+        let count = wished.len();
+        for (index, (micro_shard, to)) in wished.into_iter().chain(due).enumerate() {
+            let is_free = !change.places.contains_key(&micro_shard)
+                && !self.moves.contains_key(&micro_shard)
+                && begun.iter().all(|it| it.pull.id.micro_shard != micro_shard);
+            let has_room = self.moves.len() + begun.len() < self.policy.moves_max;
+            let place = self.directory.place(micro_shard).filter(|place| place.node != to);
+            let Some(place) = place else { continue };
+            let is_possible =
+                place.is_serving && self.is_alive(now_us, place.node) && self.is_alive(now_us, to);
+            if is_free && has_room && is_possible {
+                let id = MoveId { micro_shard, number };
+                let pull = Pull { id, from: place.node, epoch: place.epoch };
+                begun.push(Move { pull, to, began_us: now_us });
+            } else if index < count && is_possible {
+                self.wished.push_back((micro_shard, to));
+            }
+        }
+        begun
+    }
+
+    /// Where a micro-shard is to be moved because a node leaves or joins.
+    fn due(&self, micro_shard: MicroShard, place: Place) -> Option<(MicroShard, ServerId)> {
+        let target = self.directory.target(micro_shard).filter(|target| *target != place.node)?;
+        let stands = |id, standing| self.directory.node(id).is_some_and(|node| node.standing == standing);
+        let is_due = stands(place.node, Standing::Leaving) || stands(target, Standing::Joining);
+        is_due.then_some((micro_shard, target))
+    }
+}

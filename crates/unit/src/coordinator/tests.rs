@@ -1,0 +1,212 @@
+use minos_rack::MicroShards;
+
+use super::*;
+use crate::Place;
+
+const POLICY: Policy = Policy { loss: Loss::Never, moves_max: 100, move_us_max: 10_000_000 };
+const REPORT_US: u64 = 100_000;
+
+fn terms() -> Terms {
+    Terms::new(1_000_000, 500, 100_000).unwrap()
+}
+
+/// A coordinator whose disk and nodes do at once what it says.
+struct Rack {
+    coordinator: Coordinator,
+    now_us: u64,
+    /// The directory that each node has enacted. Those without one are silent.
+    enacted: BTreeMap<ServerId, Epoch>,
+    /// Reported beside it.
+    moves: BTreeMap<ServerId, Vec<(MoveId, Progress)>>,
+    orders: BTreeMap<ServerId, Orders>,
+}
+
+fn node(id: u32) -> Node {
+    Node { id: ServerId(id), unit: UnitId(0), standing: Standing::Member, address: String::new() }
+}
+
+impl Rack {
+    fn new(nodes: u32, policy: Policy) -> Self {
+        let micro_shards = MicroShards::new(32).unwrap();
+        let directory = Directory::new(micro_shards, 1, (0..nodes).map(node).collect()).unwrap();
+        Self {
+            coordinator: Coordinator::new(directory, terms(), policy, 0),
+            now_us: 0,
+            enacted: (0..nodes).map(|id| (ServerId(id), 0)).collect(),
+            moves: BTreeMap::new(),
+            orders: BTreeMap::new(),
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        let mut inputs = vec![input];
+        while let Some(input) = inputs.pop() {
+            let mut effects = Vec::new();
+            self.coordinator.handle(self.now_us, input, &mut effects);
+            for effect in effects {
+                match effect {
+                    Effect::Persist(directory) => inputs.push(Input::Persisted(directory.epoch())),
+                    Effect::Send(id, orders) => drop(self.orders.insert(id, orders)),
+                }
+            }
+        }
+    }
+
+    /// A round of reports. Nodes drain what they are told to copy.
+    fn report(&mut self) {
+        self.now_us += REPORT_US;
+        let enacted = self.enacted.clone();
+        for (id, epoch) in enacted {
+            self.handle(Input::Report(Report {
+                node: id,
+                incarnation: 1,
+                sent_us: self.now_us,
+                epoch,
+                is_withdrawn: false,
+                is_settled: true,
+                lacking: Vec::new(),
+                moves: self.moves.get(&id).cloned().unwrap_or_default(),
+            }));
+        }
+        for (id, orders) in &self.orders {
+            if let Some(epoch) = self.enacted.get_mut(id) {
+                *epoch = orders.epoch;
+            }
+            let drained = orders.pulls.iter().map(|pull| (pull.id, Progress::Drained));
+            let moves = self.moves.entry(*id).or_default();
+            moves.retain(|(it, _)| !orders.cancelled.contains(it));
+            moves.extend(drained);
+        }
+    }
+
+    fn reports(&mut self, rounds: u32) {
+        (0..rounds).for_each(|_| self.report());
+    }
+
+    fn held(&self, id: u32) -> usize {
+        self.places().filter(|place| place.node == ServerId(id) && place.is_serving).count()
+    }
+
+    fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        self.coordinator.directory().places().map(|(_, place)| place)
+    }
+
+    fn command(&mut self, command: Command) -> Result<(), Refused> {
+        self.coordinator.command(command)
+    }
+}
+
+#[test]
+fn a_rack_at_rest_changes_nothing() {
+    let mut rack = Rack::new(3, POLICY);
+    rack.reports(5);
+    // Once, when all have begun.
+    let epoch = rack.coordinator.directory().epoch();
+    assert!(rack.places().all(|place| place.since < place.epoch));
+    rack.reports(20);
+    assert_eq!(rack.coordinator.directory().epoch(), epoch);
+}
+
+#[test]
+fn a_node_joins_is_drained_and_goes() {
+    let mut rack = Rack::new(3, POLICY);
+    rack.reports(5);
+    let new = ServerId(9);
+    rack.command(Command::Add(new, UnitId(0), "host:1".to_owned())).unwrap();
+    rack.enacted.insert(new, 0);
+    rack.reports(10);
+    let directory = rack.coordinator.directory().clone();
+    let share = directory.micro_shards().iter().filter(|it| directory.target(*it) == Some(new)).count();
+    assert!(share > 0 && rack.held(9) == share);
+    assert_eq!(directory.node(new).unwrap().standing, Standing::Member);
+    assert_eq!(rack.command(Command::Remove(new)), Err(Refused::InUse(new)));
+    rack.command(Command::Drain(new)).unwrap();
+    rack.reports(10);
+    assert_eq!(rack.held(9), 0);
+    rack.command(Command::Remove(new)).unwrap();
+    rack.reports(2);
+    assert_eq!(rack.coordinator.directory().nodes().len(), 3);
+    assert_eq!(rack.held(0) + rack.held(1) + rack.held(2), 32);
+}
+
+#[test]
+fn wishes_that_cannot_be_fulfilled_are_refused() {
+    let mut rack = Rack::new(1, POLICY);
+    let unknown = ServerId(5);
+    assert_eq!(rack.command(Command::Drain(unknown)), Err(Refused::UnknownNode(unknown)));
+    assert_eq!(rack.command(Command::Move(MicroShard(0), unknown)), Err(Refused::UnknownNode(unknown)));
+    let beyond = Command::Move(MicroShard(32), ServerId(0));
+    assert_eq!(rack.command(beyond), Err(Refused::UnknownMicroShard(MicroShard(32))));
+    assert!(matches!(rack.command(Command::Drain(ServerId(0))), Err(Refused::Nodes(_))));
+    let twice = Command::Add(ServerId(0), UnitId(0), String::new());
+    assert!(matches!(rack.command(twice), Err(Refused::Nodes(_))));
+}
+
+#[test]
+fn a_stores_dead_node_is_waited_for_unless_it_is_given_up() {
+    let mut rack = Rack::new(3, POLICY);
+    rack.reports(20);
+    rack.enacted.remove(&ServerId(0));
+    let held = rack.held(0);
+    rack.reports(50);
+    assert_eq!(rack.held(0), held);
+    rack.command(Command::GiveUp(ServerId(0))).unwrap();
+    rack.reports(10);
+    assert_eq!((rack.held(0), rack.held(1) + rack.held(2)), (0, 32));
+    // They begin without items.
+    assert!(rack.places().all(|place| place.since > 1 || place.node != ServerId(0)));
+}
+
+#[test]
+fn a_dead_nodes_micro_shards_wait_for_its_readers() {
+    let mut rack = Rack::new(3, Policy { loss: Loss::Allowed, ..POLICY });
+    rack.reports(20);
+    rack.enacted.remove(&ServerId(0));
+    let died_us = rack.now_us;
+    // One that lives, but does not hear of changes.
+    let deaf = rack.enacted[&ServerId(1)];
+    while rack.now_us < died_us + 3 * terms().honoured_us() {
+        rack.report();
+        rack.enacted.insert(ServerId(1), deaf);
+        let is_early = rack.now_us < died_us + terms().honoured_us();
+        assert_eq!(rack.held(0) > 0, is_early, "{}", rack.now_us - died_us);
+        assert!(rack.held(1) + rack.held(2) < 32);
+    }
+    rack.enacted.remove(&ServerId(1));
+    rack.reports(terms().honoured_us().div_ceil(REPORT_US) as u32 + 4);
+    assert_eq!(rack.held(2), 32);
+}
+
+#[test]
+fn a_new_coordinator_waits_for_the_leases_of_the_old_one() {
+    let mut rack = Rack::new(3, Policy { loss: Loss::Allowed, ..POLICY });
+    rack.enacted.remove(&ServerId(0));
+    while rack.now_us + REPORT_US < terms().honoured_us() {
+        rack.report();
+        assert!(rack.held(0) > 0);
+    }
+    rack.reports(5);
+    assert_eq!(rack.held(1) + rack.held(2), 32);
+}
+
+#[test]
+fn an_old_report_grants_nothing() {
+    let mut rack = Rack::new(2, POLICY);
+    rack.reports(3);
+    rack.orders.clear();
+    let report = |incarnation, sent_us| Report {
+        node: ServerId(0),
+        incarnation,
+        sent_us,
+        epoch: 0,
+        is_withdrawn: false,
+        is_settled: false,
+        lacking: Vec::new(),
+        moves: Vec::new(),
+    };
+    rack.handle(Input::Report(report(1, rack.now_us)));
+    rack.handle(Input::Report(report(0, rack.now_us + 5)));
+    assert!(rack.orders.is_empty());
+    rack.handle(Input::Report(report(2, 3)));
+    assert_eq!(rack.orders[&ServerId(0)].lease, Some(3));
+}

@@ -1,0 +1,287 @@
+//! A node's part: it enacts directories, holds a lease, and takes part in moves.
+
+mod moves;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::sync::Arc;
+
+use minos_base::KeyHash;
+use minos_rack::{MicroShard, ServerId};
+
+use crate::{
+    Directory, Epoch, Message, MoveId, Orders, Ownership, Place, Report, Terms,
+    switches::{Safeguard, is_on},
+};
+use moves::{Source, Target};
+pub use view::{Permit, Route, View};
+
+/// How often a node reports and repeats, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Timing {
+    /// Between two reports without news.
+    pub report_us: u64,
+    /// Until a question to another node is repeated.
+    pub ask_us: u64,
+}
+
+/// Items to be copied from another node's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyJob {
+    /// The move.
+    pub id: MoveId,
+    /// The owner. Its word must say [`crate::Holding::Owned`] or `Frozen` with `epoch` before and after each read.
+    pub from: ServerId,
+    /// See `from`.
+    pub epoch: Epoch,
+    /// The keys to copy, or to remove if they are gone; all of the micro-shard if `None`.
+    pub hashes: Option<Vec<KeyHash>>,
+}
+
+/// What happened at the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Time has passed.
+    Tick,
+    /// The coordinator's orders.
+    Orders(Orders),
+    /// A message of another node.
+    Message(ServerId, Message),
+    /// [`Effect::PassLocks`] is done.
+    Passed(MoveId),
+    /// The changed keys of [`Effect::TakeChanges`]; `None` if some were lost, for lack of room.
+    Changes(MoveId, Option<Vec<KeyHash>>),
+    /// [`Effect::Copy`] is done; false if a read failed.
+    Copied(MoveId, bool),
+    /// [`Effect::Empty`] is done.
+    Emptied(MicroShard),
+}
+
+/// What the node is to do. Effects are carried out in order, and what belongs to one micro-shard one after another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Store the word, visible to others before anything that follows.
+    SetWord(MicroShard, Ownership),
+    /// Remove all items of a micro-shard, each under its partition's lock. Running copies of it end first.
+    Empty(MicroShard),
+    /// From now on writers note the keys of a micro-shard that they change, under the partition's lock. Notes begin
+    /// empty.
+    Note(MicroShard),
+    /// Writers note no more.
+    StopNoting(MicroShard),
+    /// Lock and unlock every partition once. Writers look at the word under the lock, so that whoever saw an older
+    /// word has finished then.
+    PassLocks(MoveId),
+    /// Take the noted keys, so that notes begin anew.
+    TakeChanges(MoveId),
+    /// Copy items one-sided.
+    Copy(CopyJob),
+    /// Show the view to the workers, before anything that follows.
+    Show(View),
+    /// Send to a node.
+    Send(ServerId, Message),
+    /// Send to the coordinator.
+    Report(Report),
+}
+
+/// The items of a micro-shard in this node's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Items {
+    /// There may be some.
+    Some,
+    /// They are being removed.
+    Emptying,
+    /// There are none.
+    None,
+}
+
+/// What a node knows of a micro-shard.
+#[derive(Debug)]
+struct Shard {
+    /// A copy of the word in memory.
+    word: Ownership,
+    items: Items,
+    source: Option<Source>,
+    target: Option<Target>,
+    /// Moves up to this number are over.
+    closed: Epoch,
+}
+
+/// The state of one node.
+#[derive(Debug)]
+pub struct Member {
+    id: ServerId,
+    incarnation: u64,
+    terms: Terms,
+    timing: Timing,
+    view: View,
+    shards: Vec<Shard>,
+    report_at_us: u64,
+}
+
+impl Member {
+    /// A node whose memory holds `words`, one a micro-shard. The process has withdrawn them ([`crate::Holding::None`],
+    /// the epochs kept) before it changed anything else in that memory. `incarnation` grows with each process.
+    pub fn new(id: ServerId, incarnation: u64, words: &[Ownership], terms: Terms, timing: Timing) -> Self {
+        let shard = |word: &Ownership| Shard {
+            word: *word,
+            items: Items::Some,
+            source: None,
+            target: None,
+            closed: 0,
+        };
+        let shards = words.iter().map(shard).collect();
+        Self { id, incarnation, terms, timing, view: View::new(id), shards, report_at_us: 0 }
+    }
+
+    /// Takes an input, and adds what is to be done to `effects`.
+    pub fn handle(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) {
+        match input {
+            Input::Tick => self.ask_again(now_us, effects),
+            Input::Orders(orders) => self.obey(now_us, orders, effects),
+            Input::Message(from, message) => self.on_message(now_us, from, message, effects),
+            Input::Passed(id) => self.passed(id, effects),
+            Input::Changes(id, hashes) => self.changes(id, hashes, effects),
+            Input::Copied(id, is_whole) => self.copied(now_us, id, is_whole, effects),
+            Input::Emptied(micro_shard) => self.emptied(now_us, micro_shard, effects),
+        }
+        if now_us >= self.report_at_us {
+            self.report_at_us = now_us + self.timing.report_us;
+            effects.push(Effect::Report(self.report(now_us)));
+        }
+    }
+
+    fn obey(&mut self, now_us: u64, orders: Orders, effects: &mut Vec<Effect>) {
+        if orders.incarnation != self.incarnation {
+            return;
+        }
+        if let Some(directory) = orders.directory {
+            self.install(now_us, directory, effects);
+        }
+        let is_current = self.view.directory().is_some_and(|directory| directory.epoch() >= orders.epoch);
+        // Under an older directory the node would serve what the coordinator may have given away.
+        if let Some(asked_us) = orders.lease.filter(|_| is_current) {
+            self.view.lease.extend(now_us, asked_us, &self.terms);
+            effects.push(Effect::Show(self.view.clone()));
+        }
+        orders.cancelled.into_iter().for_each(|id| self.cancel(id, effects));
+        orders.pulls.into_iter().for_each(|pull| self.pull(now_us, pull, effects));
+    }
+
+    /// Enacts a newer directory. Words are withdrawn before the next report confirms it.
+    fn install(&mut self, now_us: u64, directory: Arc<Directory>, effects: &mut Vec<Effect>) {
+        let is_older = |held: &Arc<Directory>| !directory.is_newer_than(held);
+        let is_other_size = directory.micro_shards().count() as usize != self.shards.len();
+        if is_other_size || self.view.directory().is_some_and(is_older) {
+            return;
+        }
+        let places: Vec<_> = directory.places().collect();
+        self.view.directory = Some(directory);
+        effects.push(Effect::Show(self.view.clone()));
+        for (micro_shard, place) in places {
+            self.enact(micro_shard, place, effects);
+        }
+        self.report_at_us = now_us;
+    }
+
+    fn enact(&mut self, micro_shard: MicroShard, place: Place, effects: &mut Vec<Effect>) {
+        let is_mine = place.node == self.id;
+        let shard = &mut self.shards[micro_shard.0 as usize];
+        if !(is_mine && place.is_serving) {
+            // Before the end of a move would thaw it.
+            if shard.word.is_valid() {
+                shard.set_word(micro_shard, shard.word.withdrawn(), effects);
+            }
+            shard.end_source(micro_shard, effects);
+        } else if shard.source.as_ref().is_some_and(|source| source.asked.epoch != place.epoch) {
+            shard.end_source(micro_shard, effects);
+        }
+        if shard.target.as_ref().is_some_and(|target| !target.fits(place)) {
+            shard.end_target();
+        }
+        match (is_mine, place.is_serving) {
+            (true, true) => shard.take_over(micro_shard, place, effects),
+            (false, true) if shard.target.is_none() && !shard.is_drained(place) => {
+                shard.empty(micro_shard, effects);
+            }
+            // Whoever may get the micro-shard keeps what it has.
+            (_, false) | (false, true) => {}
+        }
+    }
+
+    fn emptied(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
+        let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
+        let (Some(place), Some(shard)) = (place, self.shards.get_mut(micro_shard.0 as usize)) else { return };
+        shard.items = Items::None;
+        if place.node == self.id && place.is_serving {
+            shard.take_over(micro_shard, place, effects);
+        }
+        self.begin_copy(now_us, micro_shard, effects);
+    }
+
+    fn report(&self, now_us: u64) -> Report {
+        let directory = self.view.directory();
+        let epoch = directory.map_or(0, |directory| directory.epoch());
+        let mut report = Report {
+            node: self.id,
+            incarnation: self.incarnation,
+            sent_us: now_us,
+            epoch,
+            is_withdrawn: false,
+            is_settled: true,
+            lacking: Vec::new(),
+            moves: Vec::new(),
+        };
+        let places = directory.into_iter().flat_map(|directory| directory.places());
+        for ((micro_shard, place), shard) in places.zip(&self.shards) {
+            if place.node == self.id && place.is_serving {
+                report.is_settled &= shard.word.is_valid() && shard.word.epoch == place.epoch;
+                report.is_withdrawn |= !shard.word.is_valid() && shard.word.epoch >= place.epoch;
+                if shard.word.epoch < place.since && place.since < place.epoch {
+                    report.lacking.push(micro_shard);
+                }
+            }
+            let moves = [shard.giving(), shard.pulling(), shard.drained(self.id, micro_shard, place)];
+            report.moves.extend(moves.into_iter().flatten());
+        }
+        report
+    }
+}
+
+impl Shard {
+    fn set_word(&mut self, micro_shard: MicroShard, word: Ownership, effects: &mut Vec<Effect>) {
+        self.word = word;
+        effects.push(Effect::SetWord(micro_shard, word));
+    }
+
+    /// Becomes the owner under a newer epoch, with the items that are here if they are complete, and without any
+    /// if the place begins so. Otherwise they are lacking, which the report says.
+    fn take_over(&mut self, micro_shard: MicroShard, place: Place, effects: &mut Vec<Effect>) {
+        let is_same = self.word.epoch == place.epoch && !self.word.is_valid();
+        let is_newer = place.epoch > self.word.epoch || (is_same && !is_on(Safeguard::HigherEpoch));
+        if !is_newer {
+            return;
+        }
+        let is_complete = self.word.epoch >= place.since;
+        let begins_empty = !is_complete && place.since == place.epoch;
+        if begins_empty {
+            self.empty(micro_shard, effects);
+        }
+        if is_complete || (begins_empty && self.items == Items::None) {
+            self.items = Items::Some;
+            self.set_word(micro_shard, Ownership::owned(place.epoch), effects);
+        }
+    }
+
+    /// Removes the items. The word says so first, in case the process dies halfway.
+    fn empty(&mut self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
+        if self.items == Items::Some && !is_on(Safeguard::Emptying) {
+            self.items = Items::None;
+        } else if self.items == Items::Some {
+            self.items = Items::Emptying;
+            self.set_word(micro_shard, Ownership::VOID, effects);
+            effects.push(Effect::Empty(micro_shard));
+        }
+    }
+}

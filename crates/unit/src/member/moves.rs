@@ -1,0 +1,331 @@
+//! Both sides of a move: the owner that gives, and the node that copies.
+
+use minos_base::KeyHash;
+use minos_rack::{MicroShard, ServerId};
+
+use super::{CopyJob, Effect, Items, Member, Shard};
+use crate::{
+    Asked, Holding, Message, MoveId, Ownership, Place, Progress, Pull,
+    switches::{Safeguard, is_on},
+};
+
+/// Changes in a batch that are few enough for the next one to be the last: writes wait while it is copied.
+const FEW_CHANGES: usize = 64;
+/// Batches after which the next one is the last, however many changes there are.
+const BATCHES_MAX: u32 = 16;
+
+/// The owner's side.
+#[derive(Debug)]
+pub(super) struct Source {
+    /// The latest question.
+    pub(super) asked: Asked,
+    asker: ServerId,
+    /// The answer, once it is known.
+    hashes: Option<Vec<KeyHash>>,
+}
+
+/// The side that copies.
+#[derive(Debug)]
+pub(super) struct Target {
+    pull: Pull,
+    stage: Stage,
+    batch: u32,
+    /// True if the batch is the last.
+    freeze: bool,
+    /// True if the batch after this one is.
+    is_last_next: bool,
+    asked_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Older items are being removed.
+    Emptying,
+    /// The batch was asked for.
+    Asking,
+    /// The batch is copied.
+    Copying,
+    Drained,
+    Failed,
+}
+
+impl Target {
+    /// True if a micro-shard that is at `place` may be on its way here. Only a drained one may after it was taken from
+    /// its owner.
+    pub(super) fn fits(&self, place: Place) -> bool {
+        let has_begun = place.epoch == self.pull.epoch && place.is_serving;
+        let is_taken = self.stage == Stage::Drained && !place.is_serving;
+        place.node == self.pull.from && (has_begun || is_taken)
+    }
+
+    fn question(&self, incarnation: u64) -> Asked {
+        let Pull { id, epoch, .. } = self.pull;
+        Asked { id, incarnation, epoch, batch: self.batch, freeze: self.freeze }
+    }
+}
+
+impl Shard {
+    pub(super) fn giving(&self) -> Option<(MoveId, Progress)> {
+        self.source.as_ref().map(|source| (source.asked.id, Progress::Giving))
+    }
+
+    pub(super) fn pulling(&self) -> Option<(MoveId, Progress)> {
+        let target = self.target.as_ref()?;
+        let progress = match target.stage {
+            Stage::Drained => Progress::Drained,
+            Stage::Failed => Progress::Failed,
+            Stage::Emptying | Stage::Asking | Stage::Copying => Progress::Pulling,
+        };
+        Some((target.pull.id, progress))
+    }
+
+    /// The move whose items are complete here, as the word says after a restart.
+    pub(super) fn drained(
+        &self,
+        id: ServerId,
+        micro_shard: MicroShard,
+        place: Place,
+    ) -> Option<(MoveId, Progress)> {
+        let is_unknown = self.target.is_none() && place.node != id && self.word != Ownership::VOID;
+        let may_come = self.is_drained(place) || !place.is_serving;
+        let id = MoveId { micro_shard, number: self.word.epoch };
+        (is_unknown && may_come).then_some((id, Progress::Drained))
+    }
+
+    /// True if the items are those of a move that began after `place` was settled.
+    pub(super) fn is_drained(&self, place: Place) -> bool {
+        self.word.epoch > place.epoch
+    }
+
+    /// Ends the owner's part in a move; it writes again if it still owns.
+    pub(super) fn end_source(&mut self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
+        let Some(source) = self.source.take() else { return };
+        self.closed = self.closed.max(source.asked.id.number);
+        effects.push(Effect::StopNoting(micro_shard));
+        if self.word.holding == Holding::Frozen {
+            self.set_word(micro_shard, Ownership::owned(self.word.epoch), effects);
+        }
+    }
+
+    pub(super) fn end_target(&mut self) {
+        if let Some(target) = self.target.take() {
+            self.closed = self.closed.max(target.pull.id.number);
+        }
+    }
+
+    /// Answers a question, or begins what the answer needs.
+    fn answer(&mut self, asker: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
+        let micro_shard = asked.id.micro_shard;
+        match &mut self.source {
+            None => {
+                self.source = Some(Source { asked, asker, hashes: None });
+                effects.extend([Effect::Note(micro_shard), Effect::PassLocks(asked.id)]);
+            }
+            Some(source) if asked == source.asked => {
+                let changed = |hashes: &Vec<_>| Message::Changed { asked, hashes: hashes.clone() };
+                effects.extend(source.hashes.as_ref().map(|hashes| Effect::Send(asker, changed(hashes))));
+            }
+            Some(source) if asked.batch == source.asked.batch + 1 && source.hashes.is_some() => {
+                (source.asked, source.hashes) = (asked, None);
+                if asked.freeze {
+                    self.set_word(micro_shard, self.word.frozen(), effects);
+                }
+                let pass = asked.freeze && is_on(Safeguard::PassOfLocks);
+                effects.push(if pass { Effect::PassLocks(asked.id) } else { Effect::TakeChanges(asked.id) });
+            }
+            // An old question, or one that came before its predecessor's answer was ready.
+            Some(_) => {}
+        }
+    }
+
+    fn source_of(&mut self, id: MoveId) -> Option<&mut Source> {
+        self.source.as_mut().filter(|source| source.asked.id == id)
+    }
+}
+
+impl Member {
+    /// Begins to copy a micro-shard, unless that is under way or over, or the directory says otherwise.
+    pub(super) fn pull(&mut self, now_us: u64, pull: Pull, effects: &mut Vec<Effect>) {
+        let MoveId { micro_shard, number } = pull.id;
+        let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
+        let Some(shard) = self.shards.get_mut(micro_shard.0 as usize) else { return };
+        let is_sound = place.is_some_and(|place| {
+            place.is_serving && (place.node, place.epoch) == (pull.from, pull.epoch) && place.node != self.id
+        });
+        let is_new =
+            number > shard.closed && shard.target.as_ref().is_none_or(|it| it.pull.id.number < number);
+        let is_complete = shard.word.epoch == number;
+        if !is_sound || !is_new || is_complete {
+            return;
+        }
+        shard.end_target();
+        let (stage, batch) = (Stage::Emptying, 0);
+        let (freeze, is_last_next) = (false, false);
+        shard.target = Some(Target { pull, stage, batch, freeze, is_last_next, asked_us: 0 });
+        shard.empty(micro_shard, effects);
+        self.begin_copy(now_us, micro_shard, effects);
+    }
+
+    /// Asks for the first batch once no older items are left.
+    pub(super) fn begin_copy(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
+        let shard = &mut self.shards[micro_shard.0 as usize];
+        let is_ready = shard.items == Items::None;
+        let Some(target) = shard.target.as_mut().filter(|it| is_ready && it.stage == Stage::Emptying) else {
+            return;
+        };
+        shard.items = Items::Some;
+        (target.stage, target.asked_us) = (Stage::Asking, now_us);
+        let question = Message::Ask(target.question(self.incarnation));
+        effects.push(Effect::Send(target.pull.from, question));
+    }
+
+    /// Repeats questions without an answer.
+    pub(super) fn ask_again(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        for target in self.shards.iter_mut().filter_map(|shard| shard.target.as_mut()) {
+            let is_due = now_us >= target.asked_us + self.timing.ask_us;
+            if target.stage == Stage::Asking && is_due {
+                target.asked_us = now_us;
+                let question = Message::Ask(target.question(self.incarnation));
+                effects.push(Effect::Send(target.pull.from, question));
+            }
+        }
+    }
+
+    /// Forgets a move that will not take place, on either side.
+    pub(super) fn cancel(&mut self, id: MoveId, effects: &mut Vec<Effect>) {
+        let MoveId { micro_shard, number } = id;
+        let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
+        let (Some(place), Some(shard)) = (place, self.shards.get_mut(micro_shard.0 as usize)) else { return };
+        if shard.source_of(id).is_some() {
+            shard.end_source(micro_shard, effects);
+        }
+        let is_pulled = shard.target.as_ref().is_some_and(|target| target.pull.id == id);
+        let is_kept = shard.target.is_none() && shard.word == Ownership::owned(number).withdrawn();
+        if place.node != self.id && (is_pulled || is_kept) {
+            shard.end_target();
+            shard.empty(micro_shard, effects);
+        }
+    }
+
+    pub(super) fn on_message(
+        &mut self,
+        now_us: u64,
+        from: ServerId,
+        message: Message,
+        effects: &mut Vec<Effect>,
+    ) {
+        match message {
+            Message::Ask(asked) => self.asked(from, asked, effects),
+            Message::Changed { asked, hashes } => self.changed(now_us, asked, hashes, effects),
+            Message::Refused(asked) if self.question_under_way(asked.id) == Some(asked) => {
+                self.fail(now_us, asked.id);
+            }
+            Message::Refused(_) => {}
+        }
+    }
+
+    fn asked(&mut self, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
+        let MoveId { micro_shard, number } = asked.id;
+        let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
+        let Some(shard) = self.shards.get_mut(micro_shard.0 as usize) else { return };
+        // A newer move means that the older one was given up.
+        if shard.source.as_ref().is_some_and(|source| source.asked.id.number < number) {
+            shard.end_source(micro_shard, effects);
+        }
+        let owns = shard.word.is_valid() && shard.word.epoch == asked.epoch;
+        let is_place = place
+            .is_some_and(|place| place.is_serving && (place.node, place.epoch) == (self.id, asked.epoch));
+        let is_known = match &shard.source {
+            None => asked.batch == 0 && number > shard.closed,
+            Some(source) => {
+                let known = (source.asked.id, source.asked.incarnation, source.asker);
+                known == (asked.id, asked.incarnation, from)
+            }
+        };
+        if owns && is_place && is_known {
+            shard.answer(from, asked, effects);
+        } else {
+            effects.push(Effect::Send(from, Message::Refused(asked)));
+        }
+    }
+
+    pub(super) fn passed(&mut self, id: MoveId, effects: &mut Vec<Effect>) {
+        let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
+        let Some(source) = shard.source_of(id) else { return };
+        if source.asked.batch == 0 {
+            self.changes(id, Some(Vec::new()), effects);
+        } else {
+            effects.push(Effect::TakeChanges(id));
+        }
+    }
+
+    /// Sends a batch, or refuses if changes were lost.
+    pub(super) fn changes(&mut self, id: MoveId, hashes: Option<Vec<KeyHash>>, effects: &mut Vec<Effect>) {
+        let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
+        let Some(source) = shard.source_of(id).filter(|source| source.hashes.is_none()) else { return };
+        let (asked, asker) = (source.asked, source.asker);
+        match hashes {
+            Some(hashes) => {
+                source.hashes = Some(hashes.clone());
+                effects.push(Effect::Send(asker, Message::Changed { asked, hashes }));
+            }
+            None => {
+                shard.end_source(id.micro_shard, effects);
+                effects.push(Effect::Send(asker, Message::Refused(asked)));
+            }
+        }
+    }
+
+    fn changed(&mut self, now_us: u64, asked: Asked, hashes: Vec<KeyHash>, effects: &mut Vec<Effect>) {
+        let id = asked.id;
+        if self.question_under_way(id) != Some(asked) {
+            return;
+        }
+        let Some(target) = self.shards[id.micro_shard.0 as usize].target.as_mut() else { return };
+        let is_first = target.batch == 0;
+        target.stage = Stage::Copying;
+        target.is_last_next = !is_first && hashes.len() <= FEW_CHANGES || target.batch + 1 >= BATCHES_MAX;
+        if is_first || !hashes.is_empty() {
+            let Pull { from, epoch, .. } = target.pull;
+            let hashes = (!is_first).then_some(hashes);
+            effects.push(Effect::Copy(CopyJob { id, from, epoch, hashes }));
+        } else {
+            self.copied(now_us, id, true, effects);
+        }
+    }
+
+    /// After a batch: the next one, or the end.
+    pub(super) fn copied(&mut self, now_us: u64, id: MoveId, is_whole: bool, effects: &mut Vec<Effect>) {
+        if !is_whole {
+            return self.fail(now_us, id);
+        }
+        let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
+        let is_copied = |it: &&mut Target| it.pull.id == id && it.stage == Stage::Copying;
+        let Some(target) = shard.target.as_mut().filter(is_copied) else { return };
+        if target.freeze {
+            target.stage = Stage::Drained;
+            // From now on the items outlive the process.
+            shard.set_word(id.micro_shard, Ownership::owned(id.number).withdrawn(), effects);
+            self.report_at_us = now_us;
+        } else {
+            (target.batch, target.freeze) = (target.batch + 1, target.is_last_next);
+            (target.stage, target.asked_us) = (Stage::Asking, now_us);
+            let question = Message::Ask(target.question(self.incarnation));
+            effects.push(Effect::Send(target.pull.from, question));
+        }
+    }
+
+    fn question_under_way(&self, id: MoveId) -> Option<Asked> {
+        let target = self.shards.get(id.micro_shard.0 as usize)?.target.as_ref()?;
+        (target.stage == Stage::Asking && target.pull.id == id).then(|| target.question(self.incarnation))
+    }
+
+    fn fail(&mut self, now_us: u64, id: MoveId) {
+        let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
+        let target = shard.target.as_mut().filter(|it| it.pull.id == id && it.stage != Stage::Drained);
+        if let Some(target) = target {
+            target.stage = Stage::Failed;
+            self.report_at_us = now_us;
+        }
+    }
+}

@@ -1,0 +1,248 @@
+use std::collections::BTreeMap;
+
+use minos_rack::{MicroShards, UnitId};
+
+use super::*;
+use crate::{Asked, Change, Node, Progress, Pull, Standing};
+
+const SHARD: MicroShard = MicroShard(0);
+const A: ServerId = ServerId(1);
+const B: ServerId = ServerId(2);
+
+fn terms() -> Terms {
+    Terms::new(1_000_000, 500, 100_000).unwrap()
+}
+
+/// Two nodes and one micro-shard, which is at A.
+fn directory() -> Directory {
+    let node = |id| Node { id, unit: UnitId(0), standing: Standing::Member, address: String::new() };
+    let directory = Directory::new(MicroShards::new(1).unwrap(), 1, vec![node(A), node(B)]).unwrap();
+    placed(&directory, Place { node: A, epoch: 0, since: 0, is_serving: true })
+}
+
+fn placed(directory: &Directory, place: Place) -> Directory {
+    directory.changed(Change { places: BTreeMap::from([(SHARD, place)]), nodes: None }).unwrap()
+}
+
+fn member(id: ServerId, word: Ownership) -> Member {
+    Member::new(id, 7, &[word], terms(), Timing { report_us: 1000, ask_us: 1000 })
+}
+
+fn orders(directory: &Directory) -> Orders {
+    Orders {
+        incarnation: 7,
+        lease: Some(0),
+        epoch: directory.epoch(),
+        directory: Some(Arc::new(directory.clone())),
+        pulls: Vec::new(),
+        cancelled: Vec::new(),
+    }
+}
+
+fn effects_of(member: &mut Member, now_us: u64, input: Input) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    member.handle(now_us, input, &mut effects);
+    effects
+}
+
+fn words(effects: &[Effect]) -> Vec<Ownership> {
+    let word = |effect: &Effect| match effect {
+        Effect::SetWord(_, word) => Some(*word),
+        _ => None,
+    };
+    effects.iter().filter_map(word).collect()
+}
+
+fn report(effects: &[Effect]) -> &Report {
+    let mut reports = effects.iter().filter_map(|effect| match effect {
+        Effect::Report(report) => Some(report),
+        _ => None,
+    });
+    reports.next_back().expect("a report")
+}
+
+/// The owner under the directory.
+fn owner(directory: &Directory) -> Member {
+    let mut member = member(A, Ownership::VOID);
+    let effects = effects_of(&mut member, 1, Input::Orders(orders(directory)));
+    assert!(effects.contains(&Effect::Empty(SHARD)) && words(&effects) == [Ownership::VOID]);
+    let effects = effects_of(&mut member, 2, Input::Emptied(SHARD));
+    assert_eq!(words(&effects), [Ownership::owned(directory.place(SHARD).unwrap().epoch)]);
+    member
+}
+
+#[test]
+fn an_answer_leaves_under_one_lease_only() {
+    let directory = directory();
+    let mut member = owner(&directory);
+    assert_eq!(member.view.route(SHARD), Route::Here);
+    let permit = member.view.permit(10, SHARD).unwrap();
+    let end_us = terms().used_us();
+    assert!(member.view.may_answer(end_us - 1, &permit) && !member.view.may_answer(end_us, &permit));
+    assert_eq!(member.view.permit(end_us, SHARD), None);
+    let renewed = Orders { lease: Some(end_us), directory: None, ..orders(&directory) };
+    effects_of(&mut member, end_us + 1, Input::Orders(renewed));
+    assert!(member.view.permit(end_us + 1, SHARD).is_some() && !member.view.may_answer(end_us + 1, &permit));
+}
+
+#[test]
+fn a_lease_is_worth_nothing_under_an_old_directory_or_for_another_process() {
+    let directory = directory();
+    let mut member = member(A, Ownership::VOID);
+    let without = Orders { epoch: directory.epoch() + 1, ..orders(&directory) };
+    effects_of(&mut member, 1, Input::Orders(without));
+    assert_eq!(member.view.permit(1, SHARD), None);
+    let stranger = Orders { incarnation: 6, ..orders(&directory) };
+    assert!(effects_of(&mut member, 2, Input::Orders(stranger)).is_empty());
+    effects_of(&mut member, 2, Input::Orders(orders(&directory)));
+    assert!(member.view.permit(2, SHARD).is_some());
+}
+
+#[test]
+fn a_restarted_owner_waits_for_a_higher_epoch() {
+    let directory = directory();
+    let place = directory.place(SHARD).unwrap();
+    let mut member = member(A, Ownership::owned(place.epoch).withdrawn());
+    let effects = effects_of(&mut member, 1, Input::Orders(orders(&directory)));
+    assert!(words(&effects).is_empty() && report(&effects).is_withdrawn);
+    let directory = placed(&directory, place);
+    let effects = effects_of(&mut member, 2, Input::Orders(orders(&directory)));
+    assert_eq!(words(&effects), [Ownership::owned(place.epoch + 1)]);
+    assert!(!effects.contains(&Effect::Empty(SHARD)) && report(&effects).is_settled);
+}
+
+#[test]
+fn an_owner_without_its_items_says_so() {
+    let directory = directory();
+    let place = directory.place(SHARD).unwrap();
+    let directory = placed(&directory, place);
+    let mut member = member(A, Ownership::VOID);
+    let effects = effects_of(&mut member, 1, Input::Orders(orders(&directory)));
+    assert!(words(&effects).is_empty());
+    assert_eq!(report(&effects).lacking, [SHARD]);
+}
+
+/// Carries messages between both sides until neither has one; returns the target's last effects.
+fn converse(a: &mut Member, b: &mut Member, mut to_a: Vec<Effect>) -> Vec<Effect> {
+    loop {
+        let asked = to_a.iter().find_map(|effect| match effect {
+            Effect::Send(_, message) => Some(message.clone()),
+            _ => None,
+        });
+        let Some(asked) = asked else { return to_a };
+        let mut effects = effects_of(a, 10, Input::Message(B, asked));
+        let answer = loop {
+            let job = effects.iter().find_map(|effect| match effect {
+                Effect::PassLocks(id) => Some(Input::Passed(*id)),
+                Effect::TakeChanges(id) => Some(Input::Changes(*id, Some(vec![KeyHash(9)]))),
+                _ => None,
+            });
+            match job {
+                Some(input) => effects = effects_of(a, 10, input),
+                None => break effects,
+            }
+        };
+        let answer = answer.into_iter().find_map(|effect| match effect {
+            Effect::Send(_, message) => Some(message),
+            _ => None,
+        });
+        to_a = effects_of(b, 10, Input::Message(A, answer.expect("an answer")));
+        let copy = to_a.iter().find_map(|effect| match effect {
+            Effect::Copy(job) => Some(job.clone()),
+            _ => None,
+        });
+        if let Some(job) = copy {
+            to_a = effects_of(b, 10, Input::Copied(job.id, true));
+        }
+    }
+}
+
+/// Both sides after a whole copy, and the move.
+fn drained(directory: &Directory) -> (Member, Member, MoveId) {
+    let (mut a, mut b) = (owner(directory), member(B, Ownership::VOID));
+    effects_of(&mut b, 1, Input::Orders(orders(directory)));
+    effects_of(&mut b, 1, Input::Emptied(SHARD));
+    let place = directory.place(SHARD).unwrap();
+    let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
+    let pulls = vec![Pull { id, from: A, epoch: place.epoch }];
+    let begun = effects_of(&mut b, 2, Input::Orders(Orders { pulls, ..orders(directory) }));
+    let ended = converse(&mut a, &mut b, begun);
+    assert_eq!(words(&ended), [Ownership::owned(id.number).withdrawn()]);
+    assert_eq!(report(&ended).moves, [(id, Progress::Drained)]);
+    (a, b, id)
+}
+
+/// A directory under which a move of the micro-shard has begun.
+fn begun() -> Directory {
+    directory().changed(Change::default()).unwrap()
+}
+
+#[test]
+fn a_whole_move() {
+    let directory = begun();
+    let (mut a, mut b, id) = drained(&directory);
+    let place = directory.place(SHARD).unwrap();
+    let word = Ownership::owned(place.epoch);
+    assert_eq!(a.shards[0].word, word.frozen());
+    let taken = placed(&directory, Place { is_serving: false, ..place });
+    let effects = effects_of(&mut a, 20, Input::Orders(orders(&taken)));
+    // Never owned again in between.
+    assert_eq!(words(&effects), [word.withdrawn()]);
+    assert!(!effects.contains(&Effect::Empty(SHARD)));
+    assert!(words(&effects_of(&mut b, 20, Input::Orders(orders(&taken)))).is_empty());
+    let moved = Place { node: B, epoch: 0, since: id.number, is_serving: true };
+    let moved = placed(&taken, moved);
+    let effects = effects_of(&mut b, 30, Input::Orders(orders(&moved)));
+    assert_eq!(words(&effects), [Ownership::owned(moved.epoch())]);
+    let effects = effects_of(&mut a, 30, Input::Orders(orders(&moved)));
+    assert!(effects.contains(&Effect::Empty(SHARD)));
+    assert_eq!(a.view.route(SHARD), Route::Unit(B));
+}
+
+#[test]
+fn a_cancelled_move_leaves_the_owner_as_it_was() {
+    let directory = begun();
+    let (mut a, mut b, id) = drained(&directory);
+    let place = directory.place(SHARD).unwrap();
+    let cancelled = Orders { cancelled: vec![id], ..orders(&directory) };
+    let effects = effects_of(&mut a, 20, Input::Orders(cancelled.clone()));
+    assert_eq!(words(&effects), [Ownership::owned(place.epoch)]);
+    let effects = effects_of(&mut b, 20, Input::Orders(cancelled));
+    assert_eq!(words(&effects), [Ownership::VOID]);
+    assert!(effects.contains(&Effect::Empty(SHARD)));
+    // A late question is refused.
+    let asked = Asked { id, incarnation: 7, epoch: place.epoch, batch: 0, freeze: false };
+    let effects = effects_of(&mut a, 21, Input::Message(B, Message::Ask(asked)));
+    assert!(effects.contains(&Effect::Send(B, Message::Refused(asked))));
+}
+
+#[test]
+fn a_drained_copy_outlives_its_process() {
+    let directory = begun();
+    let (_, b, id) = drained(&directory);
+    let mut again = member(B, b.shards[0].word);
+    let effects = effects_of(&mut again, 1, Input::Orders(orders(&directory)));
+    assert_eq!(report(&effects).moves, [(id, Progress::Drained)]);
+    assert!(!effects.contains(&Effect::Empty(SHARD)));
+    // One that was not drained does not.
+    let mut other = member(B, Ownership::VOID);
+    let effects = effects_of(&mut other, 1, Input::Orders(orders(&directory)));
+    assert!(report(&effects).moves.is_empty() && effects.contains(&Effect::Empty(SHARD)));
+}
+
+#[test]
+fn lost_changes_end_a_move() {
+    let directory = begun();
+    let mut a = owner(&directory);
+    let epoch = directory.place(SHARD).unwrap().epoch;
+    let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
+    let ask = |batch| Asked { id, incarnation: 7, epoch, batch, freeze: batch > 0 };
+    effects_of(&mut a, 3, Input::Message(B, Message::Ask(ask(0))));
+    effects_of(&mut a, 3, Input::Passed(id));
+    let effects = effects_of(&mut a, 4, Input::Message(B, Message::Ask(ask(1))));
+    assert_eq!(words(&effects), [Ownership::owned(epoch).frozen()]);
+    effects_of(&mut a, 5, Input::Passed(id));
+    let effects = effects_of(&mut a, 6, Input::Changes(id, None));
+    assert_eq!(words(&effects), [Ownership::owned(epoch)]);
+    assert!(effects.contains(&Effect::Send(B, Message::Refused(ask(1)))));
+}

@@ -1,0 +1,110 @@
+//! What nodes and coordinator tell each other. Every message may be lost, repeated, delayed or overtaken.
+
+use std::sync::Arc;
+
+use minos_base::KeyHash;
+use minos_rack::{MicroShard, ServerId};
+
+use crate::{Directory, Epoch};
+
+/// A move of a micro-shard. No two moves of a micro-shard have the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MoveId {
+    /// What is moved.
+    pub micro_shard: MicroShard,
+    /// The epoch under which the move began.
+    pub number: Epoch,
+}
+
+/// A node's part in a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It gives the micro-shard away.
+    Giving,
+    /// It copies.
+    Pulling,
+    /// It has all items, and the other writes no more.
+    Drained,
+    /// It has given up.
+    Failed,
+}
+
+/// A node to the coordinator, at intervals and upon news: its whole state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The sender.
+    pub node: ServerId,
+    /// The process; a later one has a higher number.
+    pub incarnation: u64,
+    /// When it was sent, by the node's clock. It asks for a lease from that moment on.
+    pub sent_us: u64,
+    /// The directory that the node has enacted; zero for none.
+    pub epoch: Epoch,
+    /// True if the node restarted and has micro-shards with withdrawn words.
+    pub is_withdrawn: bool,
+    /// True if the words of all its micro-shards say what the directory says.
+    pub is_settled: bool,
+    /// The node's micro-shards of which it has lost the items.
+    pub lacking: Vec<MicroShard>,
+    /// Moves that it takes part in.
+    pub moves: Vec<(MoveId, Progress)>,
+}
+
+/// The coordinator to a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orders {
+    /// The process it is for.
+    pub incarnation: u64,
+    /// A lease for the report that was sent at this time by the node's clock.
+    pub lease: Option<u64>,
+    /// The newest directory. The lease is worth nothing under an older one.
+    pub epoch: Epoch,
+    /// That directory, if the node does not have it.
+    pub directory: Option<Arc<Directory>>,
+    /// What the node is to copy.
+    pub pulls: Vec<Pull>,
+    /// Moves that will not take place.
+    pub cancelled: Vec<MoveId>,
+}
+
+/// An order to copy a micro-shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pull {
+    /// The move.
+    pub id: MoveId,
+    /// The owner.
+    pub from: ServerId,
+    /// The epoch in which it became the owner.
+    pub epoch: Epoch,
+}
+
+/// A question of the node that copies to the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The move.
+    pub id: MoveId,
+    /// The process that asks.
+    pub incarnation: u64,
+    /// The epoch in which the asked node became the owner.
+    pub epoch: Epoch,
+    /// Which batch of changes. Batch zero is empty; changes are noted from then on.
+    pub batch: u32,
+    /// True if it is to be the last: the owner freezes before it takes the changes.
+    pub freeze: bool,
+}
+
+/// Between the nodes of a move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A question, repeated until it is answered.
+    Ask(Asked),
+    /// The answer.
+    Changed {
+        /// What was asked.
+        asked: Asked,
+        /// Keys that changed since the batch before.
+        hashes: Vec<KeyHash>,
+    },
+    /// The asked node takes no part in the move, or no longer.
+    Refused(Asked),
+}

@@ -1,0 +1,147 @@
+//! What goes wrong, and its end.
+
+use minos_rack::{MicroShard, ServerId};
+use rand::RngExt;
+
+use super::{
+    memory::Memory,
+    world::{Event, Party, SHARDS, World},
+};
+use crate::{Command, Standing};
+
+impl World {
+    /// One fault, or a wish of the operator; and the time of the next.
+    pub(super) fn fault(&mut self) {
+        if self.is_healed {
+            return;
+        }
+        let plan = self.plan;
+        let weights = [
+            plan.kills,
+            plan.pauses,
+            plan.cuts,
+            plan.coordinator_kills,
+            plan.moves,
+            plan.joins,
+            plan.memory_losses,
+        ];
+        let mut drawn = self.random.random_range(0..weights.iter().sum::<u32>());
+        let kind = weights.iter().position(|weight| {
+            let is_it = drawn < *weight;
+            drawn = drawn.saturating_sub(*weight);
+            is_it
+        });
+        match kind {
+            Some(0) => self.kill_one(),
+            Some(1) => self.pause_one(),
+            Some(2) => self.cut_one(),
+            Some(3) => self.kill(Party::Coordinator),
+            Some(4) => self.move_one(),
+            Some(5) => self.add_or_drain(),
+            _ => self.lose_memory(),
+        }
+        let delay_us = self.random.random_range(0..2 * plan.fault_us);
+        self.after(delay_us, Event::Fault);
+    }
+
+    /// Everything works from now on.
+    pub(super) fn heal(&mut self) {
+        self.is_healed = true;
+        self.cuts.clear();
+        let ids: Vec<_> = self.hosts.keys().copied().collect();
+        ids.into_iter().for_each(|id| self.restart_node(id));
+        self.restart_coordinator();
+    }
+
+    /// True if the plan kills a party at this step.
+    pub(super) fn is_killed_at(&mut self, step: &'static str, party: Party) -> bool {
+        let is_killed = !self.is_healed && !step.is_empty() && self.happens(self.plan.step_kills);
+        if is_killed {
+            self.tally.note(step);
+            self.kill(party);
+        }
+        is_killed
+    }
+
+    fn one(&mut self) -> ServerId {
+        let index = self.random.random_range(0..self.hosts.len());
+        *self.hosts.keys().nth(index).expect("a node")
+    }
+
+    fn a_while_us(&mut self) -> u64 {
+        let short = self.random.random_bool(0.5);
+        self.random.random_range(200..if short { 3000 } else { 60_000 })
+    }
+
+    fn kill(&mut self, party: Party) {
+        self.tally.note("kills");
+        match party {
+            Party::Node(id) => self.kill_node(id),
+            _ => self.kill_coordinator(),
+        }
+        let delay_us = self.a_while_us();
+        self.after(delay_us, Event::Restart(party));
+    }
+
+    fn kill_one(&mut self) {
+        let id = self.one();
+        self.kill(Party::Node(id));
+    }
+
+    /// A machine loses power.
+    fn lose_memory(&mut self) {
+        self.tally.note("memory losses");
+        let id = self.one();
+        self.kill(Party::Node(id));
+        self.hosts.get_mut(&id).expect("a node").memory = Memory::new();
+    }
+
+    fn pause_one(&mut self) {
+        self.tally.note("pauses");
+        let until_us = self.now_us + self.a_while_us();
+        if self.random.random_bool(0.2) {
+            self.control.paused_until_us = until_us;
+            return;
+        }
+        let id = self.one();
+        self.hosts.get_mut(&id).expect("a node").paused_until_us = until_us;
+    }
+
+    fn cut_one(&mut self) {
+        self.tally.note("cuts");
+        let one = Party::Node(self.one());
+        let other = match self.random.random_range(0..3) {
+            0 => None,
+            1 => Some(Party::Node(self.one())),
+            _ => Some(Party::Coordinator),
+        };
+        self.cuts.insert((one, other));
+        let delay_us = self.a_while_us();
+        self.after(delay_us, Event::Mend(one, other));
+    }
+
+    fn move_one(&mut self) {
+        let to = self.one();
+        let micro_shard = MicroShard(self.random.random_range(0..SHARDS));
+        let command = Command::Move(micro_shard, to);
+        let is_taken = self.control.process.as_mut().is_some_and(|it| it.command(command).is_ok());
+        if is_taken {
+            self.tally.note("moves wished");
+        }
+    }
+
+    /// A node leaves, or one that left comes back.
+    fn add_or_drain(&mut self) {
+        let id = self.one();
+        let Some(process) = self.control.process.as_mut() else { return };
+        let node = process.directory().node(id).cloned();
+        let command = match node {
+            None => Command::Add(id, minos_rack::UnitId(0), String::new()),
+            Some(node) if node.standing == Standing::Leaving => Command::Remove(id),
+            Some(_) => Command::Drain(id),
+        };
+        if process.command(command).is_ok() {
+            self.tally.note("nodes changed");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! A rack in virtual time: nodes whose memory others read while it changes, a coordinator, clients with old
+//! directories, and a network that loses, repeats and delays.
+//!
+//! The clients' results must be linearizable for each key. In a cache an item may vanish, but not come back; in
+//! a store none does. Each safeguard has a control: without it a run must fail.
+
+mod clients;
+mod faults;
+mod host;
+mod memory;
+mod nodes;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::{
+    Loss,
+    switches::{Safeguard, without},
+};
+use world::{Plan, Tally, World};
+
+/// The seeds of a test; more of them by MINOS_UNIT_SEEDS, from MINOS_UNIT_SEED on.
+fn seeds(usual: u64) -> std::ops::Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = number("MINOS_UNIT_SEED").unwrap_or(0);
+    first..first + number("MINOS_UNIT_SEEDS").unwrap_or(usual)
+}
+
+/// Runs one seed; a violation is its text.
+fn run(seed: u64, plan: Plan, off: Option<Safeguard>) -> Result<Tally, String> {
+    let run = || without(off, || World::new(seed, plan).run());
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| Err("a panic".to_owned()))
+}
+
+/// Runs every seed under one of the plans in turn.
+fn all_pass(loss: Loss) {
+    const USUAL: u64 = 200;
+    let plans = [Plan::of, moving, restarting, torn, crashing];
+    let mut sum = Tally::default();
+    for seed in seeds(USUAL) {
+        match run(seed, plans[seed as usize % plans.len()](loss), None) {
+            Ok(tally) => sum.add(&tally),
+            Err(violation) => panic!("MINOS_UNIT_SEED={seed} MINOS_UNIT_SEEDS=1, {loss:?}: {violation}"),
+        }
+    }
+    eprintln!("{loss:?}: {sum:?}");
+    // The usual seeds must have met what this is about; a repeated seed need not.
+    let is_usual = std::env::var_os("MINOS_UNIT_SEEDS").is_none();
+    let missed = STEPS.iter().chain(&EVENTS).find(|what| is_usual && sum.of(what) == 0);
+    assert_eq!(missed, None, "{sum:?}");
+}
+
+/// The steps at which someone must have been killed.
+const STEPS: [&str; 13] = [
+    "kill: ask",
+    "kill: copy",
+    "kill: empty",
+    "kill: note",
+    "kill: own or freeze",
+    "kill: pass of locks",
+    "kill: persist",
+    "kill: persisted",
+    "kill: send changes",
+    "kill: stop noting",
+    "kill: take changes",
+    "kill: void",
+    "kill: withdraw or complete",
+];
+
+/// What else must have happened.
+const EVENTS: [&str; 5] = ["adopted", "given back", "moved", "remote reads", "unanswered"];
+
+/// A control: without the safeguard, one of these seeds gives a wrong answer.
+fn must_fail(plan: Plan, off: Safeguard) {
+    const SEEDS: u64 = 2000;
+    let violation = |seed| run(seed, plan, Some(off)).err().filter(|text| text.starts_with("Violation"));
+    let found = (0..SEEDS).find_map(|seed| Some((seed, violation(seed)?)));
+    let (seed, violation) = found.unwrap_or_else(|| panic!("{off:?} is off, and nothing was noticed"));
+    run(seed, plan, None).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
+    eprintln!("without {off:?}, seed {seed}: {violation}");
+}
+
+/// Many moves, each of which meets slow readers and writers.
+fn moving(loss: Loss) -> Plan {
+    Plan { moves: 30, fault_us: 3000, slow_steps: 100, ..Plan::of(loss) }
+}
+
+/// Processes that are soon back, under slow readers.
+fn restarting(loss: Loss) -> Plan {
+    Plan { kills: 30, moves: 3, fault_us: 3000, slow_steps: 300, ..Plan::of(loss) }
+}
+
+/// Nodes that do not hear the coordinator.
+fn torn(loss: Loss) -> Plan {
+    Plan { kills: 6, pauses: 9, cuts: 20, moves: 3, fault_us: 5000, losses: 150, ..Plan::of(loss) }
+}
+
+/// Processes that die at the steps of a move.
+fn crashing(loss: Loss) -> Plan {
+    Plan { kills: 0, pauses: 1, cuts: 1, moves: 20, fault_us: 4000, step_kills: 15, ..Plan::of(loss) }
+}
+
+#[test]
+fn a_store_gives_no_wrong_answer() {
+    all_pass(Loss::Never);
+}
+
+#[test]
+fn a_cache_gives_no_wrong_answer() {
+    all_pass(Loss::Allowed);
+}
+
+#[test]
+fn control_without_the_second_look_a_moved_value_is_read() {
+    must_fail(restarting(Loss::Never), Safeguard::SecondLook);
+}
+
+#[test]
+fn control_without_the_version_torn_values_are_read() {
+    must_fail(moving(Loss::Allowed), Safeguard::Version);
+}
+
+#[test]
+fn control_without_the_lease_two_nodes_answer() {
+    must_fail(torn(Loss::Allowed), Safeguard::Lease);
+}
+
+#[test]
+fn control_without_the_pass_of_locks_a_late_write_is_lost() {
+    must_fail(moving(Loss::Never), Safeguard::PassOfLocks);
+}
+
+#[test]
+fn control_without_noting_changes_a_move_loses_writes() {
+    must_fail(moving(Loss::Never), Safeguard::Log);
+}
+
+#[test]
+fn control_without_a_higher_epoch_a_restart_goes_unnoticed() {
+    must_fail(restarting(Loss::Never), Safeguard::HigherEpoch);
+}
+
+#[test]
+fn control_without_withdrawing_first_a_repair_is_read() {
+    must_fail(restarting(Loss::Never), Safeguard::NoneFirst);
+}
+
+#[test]
+fn control_without_emptying_old_values_come_back() {
+    must_fail(moving(Loss::Allowed), Safeguard::Emptying);
+}
+
+#[test]
+fn control_without_the_fence_a_dead_nodes_memory_is_read() {
+    must_fail(moving(Loss::Allowed), Safeguard::Fence);
+}

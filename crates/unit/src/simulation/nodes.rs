@@ -1,0 +1,323 @@
+//! What nodes do: requests, steps of work, and the effects of their [`Member`].
+
+use std::collections::BTreeSet;
+
+use minos_base::{KeyHash, hash_key};
+use minos_rack::{MicroShard, ServerId};
+use minos_testkit::history::Call;
+use rand::RngExt;
+
+use super::{
+    host::{Copying, Locked, PARTITIONS, Process, Reading, Write},
+    memory::{Found, Look},
+    world::{Body, Event, KEYS, Outcome, Party, Request, World, terms, timing},
+};
+use crate::{
+    CopyJob, Member, Message, Permit, Route,
+    node::{Effect, Input},
+    switches::{Safeguard, is_on},
+};
+
+pub(super) fn hash(key: usize) -> KeyHash {
+    hash_key(&key.to_le_bytes(), 1)
+}
+
+impl World {
+    /// A node's process begins, with the memory of the last one.
+    pub(super) fn restart_node(&mut self, id: ServerId) {
+        let delay_us = self.random.random_range(100..3000);
+        let Some(host) = self.hosts.get_mut(&id).filter(|host| host.process.is_none()) else { return };
+        host.life += 1;
+        let life = host.life;
+        if is_on(Safeguard::NoneFirst) {
+            host.memory.withdraw();
+        }
+        host.memory.begin_repair();
+        self.after(delay_us, Event::Repair(id, life));
+    }
+
+    pub(super) fn end_repair(&mut self, id: ServerId, life: u64) {
+        let Some(host) = self.hosts.get_mut(&id).filter(|host| host.life == life) else { return };
+        host.memory.end_repair();
+        host.memory.withdraw();
+        let member = Member::new(id, life, &host.memory.words, terms(), timing());
+        host.process = Some(Process::new(member));
+        self.after(0, Event::Tick(Party::Node(id), life));
+    }
+
+    pub(super) fn kill_node(&mut self, id: ServerId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        host.life += 1;
+        host.process = None;
+        host.paused_until_us = 0;
+    }
+
+    /// Gives an input to a node, and does what it says.
+    pub(super) fn node(&mut self, id: ServerId, input: Input) {
+        let host = self.hosts.get_mut(&id).expect("a node");
+        let now_us = host.drift.at(self.now_us);
+        let Some(process) = host.process.as_mut() else { return };
+        let mut effects = Vec::new();
+        process.member.handle(now_us, input, &mut effects);
+        for effect in effects {
+            if self.is_killed_at(name_of(&effect), Party::Node(id)) {
+                return;
+            }
+            self.perform(id, effect);
+        }
+    }
+
+    fn perform(&mut self, id: ServerId, effect: Effect) {
+        let life = self.hosts[&id].life;
+        let Some((process, memory)) = self.process(id, life) else { return };
+        match effect {
+            Effect::SetWord(micro_shard, word) => memory.words[micro_shard.0 as usize] = word,
+            Effect::Note(micro_shard) => drop(process.notes.insert(micro_shard, BTreeSet::new())),
+            Effect::StopNoting(micro_shard) => drop(process.notes.remove(&micro_shard)),
+            Effect::Empty(micro_shard) => {
+                process.copies.retain(|_, copying| copying.job.id.micro_shard != micro_shard);
+                process.left.insert((micro_shard, 0), PARTITIONS);
+                (0..PARTITIONS).for_each(|it| self.push(id, it, Locked::Empty(micro_shard)));
+            }
+            Effect::PassLocks(move_id) => {
+                process.left.insert((move_id.micro_shard, move_id.number), PARTITIONS);
+                (0..PARTITIONS).for_each(|it| self.push(id, it, Locked::Pass(move_id)));
+            }
+            Effect::TakeChanges(move_id) => {
+                let notes = process.notes.get_mut(&move_id.micro_shard).map(std::mem::take);
+                let hashes = notes.map(|keys| keys.into_iter().map(hash).collect());
+                self.node(id, Input::Changes(move_id, hashes));
+            }
+            Effect::Show(view) => process.view = Some(view),
+            Effect::Copy(job) => self.begin_copying(id, life, job),
+            Effect::Send(to, message) => self.send(Party::Node(id), Party::Node(to), Body::Message(message)),
+            Effect::Report(report) => {
+                if report.is_withdrawn {
+                    self.tally.note("adoptions asked for");
+                }
+                self.send(Party::Node(id), Party::Coordinator, Body::Report(report));
+            }
+        }
+    }
+
+    fn begin_copying(&mut self, id: ServerId, life: u64, job: CopyJob) {
+        let is_of = |key: &usize| self.shard(*key) == job.id.micro_shard;
+        let is_named = |key: &usize| job.hashes.as_ref().is_none_or(|it| it.contains(&hash(*key)));
+        let keys: Vec<usize> = (0..KEYS).filter(is_of).filter(is_named).collect();
+        if keys.is_empty() {
+            return self.node(id, Input::Copied(job.id, true));
+        }
+        let look = Look::new(keys[0], self.shards[keys[0]], Some(job.epoch));
+        let Some((process, _)) = self.process(id, life) else { return };
+        process.next += 1;
+        let number = process.next;
+        process.copies.insert(number, Copying { job, keys, look, failures: 0 });
+        self.after(1, Event::Copying(id, life, number));
+    }
+
+    /// One more line of a copy.
+    pub(super) fn copying(&mut self, id: ServerId, life: u64, number: u64) {
+        let Some((process, _)) = self.process(id, life) else { return };
+        let Some(mut copying) = process.copies.remove(&number) else { return };
+        let from = &self.hosts[&copying.job.from].memory;
+        match copying.look.advance(from) {
+            None => {}
+            Some(Found::AskOwner) if copying.failures >= 3 => {
+                return self.node(id, Input::Copied(copying.job.id, false));
+            }
+            Some(found) => {
+                let key = copying.keys[0];
+                if let Found::Value(value) = found {
+                    let memory = &mut self.hosts.get_mut(&id).expect("a node").memory;
+                    memory.buckets[key].put(value);
+                    copying.keys.remove(0);
+                } else {
+                    copying.failures += 1;
+                }
+                let Some(&key) = copying.keys.first() else {
+                    return self.node(id, Input::Copied(copying.job.id, true));
+                };
+                copying.look = Look::new(key, self.shards[key], Some(copying.job.epoch));
+            }
+        }
+        if let Some((process, _)) = self.process(id, life) {
+            process.copies.insert(number, copying);
+        }
+        let delay_us = self.step_us();
+        self.after(delay_us, Event::Copying(id, life, number));
+    }
+
+    /// A client's request comes to a node.
+    pub(super) fn request(&mut self, id: ServerId, request: Request) {
+        let micro_shard = self.shard(request.key);
+        let host = &self.hosts[&id];
+        let Some(process) = &host.process else { return };
+        let route = process.view.as_ref().map_or(Route::Nowhere, |view| view.route(micro_shard));
+        let permit =
+            process.view.as_ref().and_then(|view| view.permit(host.drift.at(self.now_us), micro_shard));
+        let is_read = matches!(request.call, Call::Get(_));
+        match (route, permit) {
+            (Route::Here, Some(permit)) if is_read => self.begin_reading(id, id, request, permit),
+            (Route::Unit(owner), Some(permit)) if is_read => self.begin_reading(id, owner, request, permit),
+            (Route::Here, Some(permit)) => {
+                let write = Write::new(request.key, self.shards[request.key], Some((request, permit)));
+                self.push(id, request.key % PARTITIONS, Locked::Write(write));
+            }
+            (Route::Unit(owner) | Route::Elsewhere(owner), _)
+                if !is_read && !request.is_forwarded && self.random.random_bool(0.5) =>
+            {
+                let request = Request { is_forwarded: true, ..request };
+                self.send(Party::Node(id), Party::Node(owner), Body::Request(request));
+            }
+            _ => self.answer(id, request, Outcome::NotHere),
+        }
+    }
+
+    fn begin_reading(&mut self, id: ServerId, owner: ServerId, request: Request, permit: Permit) {
+        let look = Look::new(request.key, self.shards[request.key], None);
+        let life = self.hosts[&id].life;
+        let Some((process, _)) = self.process(id, life) else { return };
+        process.next += 1;
+        let number = process.next;
+        process.readings.insert(number, Reading { request, permit, owner, look });
+        if owner != id {
+            self.tally.note("remote reads");
+        }
+        self.after(1, Event::Reading(id, life, number));
+    }
+
+    /// One more line of a read.
+    pub(super) fn reading(&mut self, id: ServerId, life: u64, number: u64) {
+        let Some((process, _)) = self.process(id, life) else { return };
+        let Some(mut reading) = process.readings.remove(&number) else { return };
+        let found = reading.look.advance(&self.hosts[&reading.owner].memory);
+        let Reading { request, permit, .. } = reading;
+        match found {
+            Some(Found::Value(value)) if self.may_answer(id, &permit) => {
+                self.answer(id, request, Outcome::Value(value));
+            }
+            Some(_) => self.answer(id, request, Outcome::NotHere),
+            None => {
+                let delay_us = self.step_us();
+                if let Some((process, _)) = self.process(id, life) {
+                    process.readings.insert(number, reading);
+                }
+                self.after(delay_us, Event::Reading(id, life, number));
+            }
+        }
+    }
+
+    fn may_answer(&self, id: ServerId, permit: &Permit) -> bool {
+        let host = &self.hosts[&id];
+        let now_us = host.drift.at(self.now_us);
+        let view = host.process.as_ref().and_then(|process| process.view.as_ref());
+        view.is_some_and(|view| view.may_answer(now_us, permit))
+    }
+
+    fn answer(&mut self, id: ServerId, request: Request, outcome: Outcome) {
+        let view = self.hosts[&id].process.as_ref().and_then(|process| process.view.as_ref());
+        let directory = view.and_then(|view| view.directory().cloned());
+        let reply = Body::Reply(request.attempt, outcome, directory);
+        self.send(Party::Node(id), Party::Client(request.client), reply);
+    }
+
+    /// Queues work under a partition's lock.
+    fn push(&mut self, id: ServerId, partition: usize, work: Locked) {
+        let life = self.hosts[&id].life;
+        let Some((process, _)) = self.process(id, life) else { return };
+        process.partitions[partition].push_back(work);
+        if process.partitions[partition].len() == 1 {
+            self.after(1, Event::Locked(id, life, partition));
+        }
+    }
+
+    /// One more line of the work that has the lock.
+    pub(super) fn locked(&mut self, id: ServerId, life: u64, partition: usize) {
+        let shards = self.shards;
+        let Some((process, memory)) = self.process(id, life) else { return };
+        let Some(work) = process.partitions[partition].front_mut() else { return };
+        let ended = match work {
+            Locked::Write(write) => {
+                let ended = write.advance(memory);
+                if let Some((_, true)) = ended.filter(|_| is_on(Safeguard::Log)) {
+                    let notes = process.notes.get_mut(&MicroShard(write.shard as u32));
+                    notes.into_iter().for_each(|keys| keys.extend([write.key]));
+                }
+                ended
+            }
+            Locked::Pass(_) => Some((Outcome::Done, false)),
+            Locked::Empty(micro_shard) => {
+                let keys = (0..KEYS).filter(|key| key % PARTITIONS == partition);
+                let keys = keys.filter(|key| shards[*key] == micro_shard.0 as usize);
+                keys.for_each(|key| memory.buckets[key].put(None));
+                Some((Outcome::Done, false))
+            }
+        };
+        let Some((outcome, _)) = ended else {
+            let delay_us = self.step_us();
+            return self.after(delay_us, Event::Locked(id, life, partition));
+        };
+        let work = process.partitions[partition].pop_front();
+        if !process.partitions[partition].is_empty() {
+            self.after(1, Event::Locked(id, life, partition));
+        }
+        work.into_iter().for_each(|work| self.unlocked(id, life, work, outcome));
+    }
+
+    fn unlocked(&mut self, id: ServerId, life: u64, work: Locked, outcome: Outcome) {
+        let (key, input) = match work {
+            Locked::Write(Write { request: Some((request, permit)), .. }) => {
+                if outcome == Outcome::NotHere || self.may_answer(id, &permit) {
+                    self.answer(id, request, outcome);
+                }
+                return;
+            }
+            Locked::Write(_) => return,
+            Locked::Pass(it) => ((it.micro_shard, it.number), Input::Passed(it)),
+            Locked::Empty(micro_shard) => ((micro_shard, 0), Input::Emptied(micro_shard)),
+        };
+        let Some((process, _)) = self.process(id, life) else { return };
+        let Some(left) = process.left.get_mut(&key) else { return };
+        *left -= 1;
+        if *left == 0 {
+            process.left.remove(&key);
+            self.node(id, input);
+        }
+    }
+
+    /// A cache's owner evicts an item.
+    pub(super) fn evict(&mut self) {
+        if self.is_healed || self.plan.loss == crate::Loss::Never {
+            return;
+        }
+        let key = self.random.random_range(0..KEYS);
+        let ids: Vec<_> = self.hosts.keys().copied().collect();
+        for id in ids {
+            if self.hosts[&id].memory.words[self.shards[key]].is_valid() {
+                self.push(id, key % PARTITIONS, Locked::Write(Write::new(key, self.shards[key], None)));
+            }
+        }
+        let delay_us = self.random.random_range(0..10_000);
+        self.after(delay_us, Event::Evict);
+    }
+}
+
+/// The step of a move or an adoption that an effect is.
+fn name_of(effect: &Effect) -> &'static str {
+    match effect {
+        Effect::SetWord(_, word) if word.is_valid() => "kill: own or freeze",
+        Effect::SetWord(_, word) if word.epoch > 0 => "kill: withdraw or complete",
+        Effect::SetWord(..) => "kill: void",
+        Effect::Empty(_) => "kill: empty",
+        Effect::Note(_) => "kill: note",
+        Effect::StopNoting(_) => "kill: stop noting",
+        Effect::PassLocks(_) => "kill: pass of locks",
+        Effect::TakeChanges(_) => "kill: take changes",
+        Effect::Copy(_) => "kill: copy",
+        Effect::Send(_, Message::Ask(_)) => "kill: ask",
+        Effect::Send(_, Message::Changed { .. }) => "kill: send changes",
+        Effect::Send(_, Message::Refused(_)) => "kill: refuse",
+        // Not a step of a move.
+        Effect::Show(_) | Effect::Report(_) => "",
+    }
+}
