@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bytes;
 mod coordinator;
 mod directory;
 mod lease;
@@ -33,13 +34,14 @@ mod ownership;
 mod simulation;
 mod switches;
 
+pub use bytes::BadBytes;
 pub use coordinator::{Command, Coordinator, Loss, Policy, Refused};
 pub use directory::{
     ADDRESS_BYTES_MAX, BadDirectory, Change, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing,
 };
 pub use lease::{BadTerms, Lease, Terms};
 pub use member::{CopyJob, Member, Permit, Route, Timing, View};
-pub use messages::{Asked, Message, MoveId, Orders, Progress, Pull, Report};
+pub use messages::{Asked, Message, MoveId, Orders, Packet, Progress, Pull, Report};
 pub use ownership::{Epoch, Holding, Ownership};
 
 /// Inputs and effects of a [`Member`].

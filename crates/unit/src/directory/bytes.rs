@@ -12,6 +12,7 @@
 use minos_rack::{MicroShards, ServerId, UnitId};
 
 use super::{BadDirectory, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing};
+use crate::bytes::{BadBytes, Bytes, put};
 
 const MAGIC: [u8; 4] = *b"MNSD";
 const VERSION: u32 = 1;
@@ -71,45 +72,18 @@ impl Directory {
     }
 }
 
-fn put(bytes: &mut Vec<u8>, number: u32) {
-    bytes.extend(number.to_le_bytes());
-}
-
-/// The bytes that are left.
-struct Bytes<'a>(&'a [u8]);
-
 impl Bytes<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], BadDirectory> {
-        let (array, rest) = self.0.split_first_chunk().ok_or(BadDirectory("too short"))?;
-        self.0 = rest;
-        Ok(*array)
-    }
-
-    fn number(&mut self) -> Result<u32, BadDirectory> {
-        self.array().map(u32::from_le_bytes)
-    }
-
-    fn at_most(&mut self, max: u32, fault: &'static str) -> Result<u32, BadDirectory> {
-        self.number().and_then(|number| (number <= max).then_some(number).ok_or(BadDirectory(fault)))
-    }
-
-    fn node(&mut self) -> Result<Node, BadDirectory> {
+    fn node(&mut self) -> Result<Node, BadBytes> {
         let (id, unit) = (ServerId(self.number()?), UnitId(self.number()?));
         let [standing, length] = self.array()?;
-        let standing = *STANDINGS.get(usize::from(standing)).ok_or(BadDirectory("a standing"))?;
-        let (address, rest) = self.0.split_at_checked(length.into()).ok_or(BadDirectory("too short"))?;
-        self.0 = rest;
-        let address = str::from_utf8(address).map_err(|_| BadDirectory("an address"))?.to_owned();
-        Ok(Node { id, unit, standing, address })
+        let standing = *STANDINGS.get(usize::from(standing)).ok_or(BadBytes("a standing"))?;
+        let address = str::from_utf8(self.take(length.into())?).map_err(|_| BadBytes("an address"))?;
+        Ok(Node { id, unit, standing, address: address.to_owned() })
     }
 
-    fn place(&mut self) -> Result<(u32, Place), BadDirectory> {
+    fn place(&mut self) -> Result<(u32, Place), BadBytes> {
         let (micro_shard, node) = (self.number()?, ServerId(self.number()?));
         let (epoch, since) = (self.number()?, self.number()?);
-        let [serving] = self.array()?;
-        if serving > 1 {
-            return Err(BadDirectory("a place"));
-        }
-        Ok((micro_shard, Place { node, epoch, since, is_serving: serving == 1 }))
+        Ok((micro_shard, Place { node, epoch, since, is_serving: self.flag()? }))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, MicroShards, Placement, ServerId, UnitId, VIRTUAL_NODES};
 
-use crate::Epoch;
+use crate::{Epoch, bytes::BadBytes};
 
 /// Most nodes of a directory.
 pub const NODES_MAX: usize = 256;
@@ -67,6 +67,12 @@ impl Place {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a directory: {0}")]
 pub struct BadDirectory(pub(crate) &'static str);
+
+impl From<BadBytes> for BadDirectory {
+    fn from(BadBytes(fault): BadBytes) -> Self {
+        Self(fault)
+    }
+}
 
 /// What a new directory changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

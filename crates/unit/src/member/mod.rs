@@ -118,6 +118,8 @@ pub struct Member {
     view: View,
     shards: Vec<Shard>,
     report_at_us: u64,
+    /// The last report. The coordinator takes two of the same time for one.
+    reported_us: Option<u64>,
 }
 
 impl Member {
@@ -132,7 +134,8 @@ impl Member {
             closed: 0,
         };
         let shards = words.iter().map(shard).collect();
-        Self { id, incarnation, terms, timing, view: View::new(id), shards, report_at_us: 0 }
+        let (view, report_at_us, reported_us) = (View::new(id), 0, None);
+        Self { id, incarnation, terms, timing, view, shards, report_at_us, reported_us }
     }
 
     /// Takes an input, and adds what is to be done to `effects`.
@@ -146,7 +149,8 @@ impl Member {
             Input::Copied(id, is_whole) => self.copied(now_us, id, is_whole, effects),
             Input::Emptied(micro_shard) => self.emptied(now_us, micro_shard, effects),
         }
-        if now_us >= self.report_at_us {
+        if now_us >= self.report_at_us && self.reported_us < Some(now_us) {
+            self.reported_us = Some(now_us);
             self.report_at_us = now_us + self.timing.report_us;
             effects.push(Effect::Report(self.report(now_us)));
         }

@@ -1,5 +1,9 @@
 //! What nodes and coordinator tell each other. Every message may be lost, repeated, delayed or overtaken.
 
+mod bytes;
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use minos_base::KeyHash;
@@ -107,4 +111,15 @@ pub enum Message {
     },
     /// The asked node takes no part in the move, or no longer.
     Refused(Asked),
+}
+
+/// What goes over a network. Who sent it is for the transport to prove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Packet {
+    /// To the coordinator.
+    Report(Report),
+    /// To a node.
+    Orders(Orders),
+    /// From this node to another one.
+    Message(ServerId, Message),
 }

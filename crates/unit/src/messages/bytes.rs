@@ -1,0 +1,178 @@
+//! The bytes of a packet. Numbers are little-endian; a list has its length, u32, before it.
+//!
+//! ```text
+//! | "MNSU" | version u8 | kind u8 | the fields of the kind in the order of their declaration |
+//! | a move: micro-shard u32 | number u32 |
+//! | an option: 0 u8, or 1 u8 and the value |
+//! | a directory: its length u32 and its own bytes |
+//! ```
+
+use std::sync::Arc;
+
+use minos_base::KeyHash;
+use minos_rack::{MicroShard, ServerId};
+
+use super::{Asked, Message, MoveId, Orders, Packet, Progress, Pull, Report};
+use crate::{
+    Directory,
+    bytes::{BadBytes, Bytes, put, put_long},
+};
+
+const MAGIC: [u8; 4] = *b"MNSU";
+const VERSION: u8 = 1;
+const REPORT: u8 = 0;
+const ORDERS: u8 = 1;
+const ASK: u8 = 2;
+const CHANGED: u8 = 3;
+const REFUSED: u8 = 4;
+const PROGRESS: [Progress; 4] = [Progress::Giving, Progress::Pulling, Progress::Drained, Progress::Failed];
+
+impl Packet {
+    /// The bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = [MAGIC.as_slice(), &[VERSION]].concat();
+        match self {
+            Self::Report(report) => put_report(&mut bytes, report),
+            Self::Orders(orders) => put_orders(&mut bytes, orders),
+            Self::Message(from, message) => put_message(&mut bytes, *from, message),
+        }
+        bytes
+    }
+
+    /// The packet with these bytes. It takes memory in proportion to them.
+    ///
+    /// # Errors
+    /// The bytes are not those of a packet.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadBytes> {
+        let mut rest = Bytes(bytes);
+        if rest.array()? != MAGIC || rest.array()? != [VERSION] {
+            return Err(BadBytes("another format"));
+        }
+        let packet = match rest.array()? {
+            [REPORT] => Self::Report(rest.report()?),
+            [ORDERS] => Self::Orders(rest.orders()?),
+            [kind] => Self::Message(ServerId(rest.number()?), rest.message(kind)?),
+        };
+        rest.end()?;
+        Ok(packet)
+    }
+}
+
+fn put_report(bytes: &mut Vec<u8>, report: &Report) {
+    bytes.push(REPORT);
+    put(bytes, report.node.0);
+    put_long(bytes, report.incarnation);
+    put_long(bytes, report.sent_us);
+    put(bytes, report.epoch);
+    bytes.extend([report.is_withdrawn, report.is_settled].map(u8::from));
+    put_list(bytes, &report.lacking, |bytes, micro_shard| put(bytes, micro_shard.0));
+    put_list(bytes, &report.moves, |bytes, (id, progress)| {
+        put_move(bytes, id);
+        bytes.push(*progress as u8);
+    });
+}
+
+fn put_orders(bytes: &mut Vec<u8>, orders: &Orders) {
+    bytes.push(ORDERS);
+    put_long(bytes, orders.incarnation);
+    bytes.push(orders.lease.is_some().into());
+    orders.lease.into_iter().for_each(|lease| put_long(bytes, lease));
+    put(bytes, orders.epoch);
+    bytes.push(orders.directory.is_some().into());
+    for directory in orders.directory.iter().map(|directory| directory.encode()) {
+        put(bytes, directory.len() as u32);
+        bytes.extend(directory);
+    }
+    put_list(bytes, &orders.pulls, |bytes, pull| {
+        put_move(bytes, &pull.id);
+        put(bytes, pull.from.0);
+        put(bytes, pull.epoch);
+    });
+    put_list(bytes, &orders.cancelled, put_move);
+}
+
+fn put_message(bytes: &mut Vec<u8>, from: ServerId, message: &Message) {
+    let (kind, asked) = match message {
+        Message::Ask(asked) => (ASK, asked),
+        Message::Changed { asked, .. } => (CHANGED, asked),
+        Message::Refused(asked) => (REFUSED, asked),
+    };
+    bytes.push(kind);
+    put(bytes, from.0);
+    put_move(bytes, &asked.id);
+    put_long(bytes, asked.incarnation);
+    put(bytes, asked.epoch);
+    put(bytes, asked.batch);
+    bytes.push(asked.freeze.into());
+    if let Message::Changed { hashes, .. } = message {
+        put_list(bytes, hashes, |bytes, hash| put_long(bytes, hash.0));
+    }
+}
+
+fn put_move(bytes: &mut Vec<u8>, id: &MoveId) {
+    put(bytes, id.micro_shard.0);
+    put(bytes, id.number);
+}
+
+fn put_list<T>(bytes: &mut Vec<u8>, list: &[T], item: impl Fn(&mut Vec<u8>, &T)) {
+    put(bytes, list.len() as u32);
+    list.iter().for_each(|it| item(bytes, it));
+}
+
+impl Bytes<'_> {
+    fn report(&mut self) -> Result<Report, BadBytes> {
+        Ok(Report {
+            node: ServerId(self.number()?),
+            incarnation: self.long()?,
+            sent_us: self.long()?,
+            epoch: self.number()?,
+            is_withdrawn: self.flag()?,
+            is_settled: self.flag()?,
+            lacking: self.list(|it| it.number().map(MicroShard))?,
+            moves: self.list(|it| Ok((it.move_id()?, it.progress()?)))?,
+        })
+    }
+
+    fn orders(&mut self) -> Result<Orders, BadBytes> {
+        Ok(Orders {
+            incarnation: self.long()?,
+            lease: if self.flag()? { Some(self.long()?) } else { None },
+            epoch: self.number()?,
+            directory: if self.flag()? { Some(self.directory()?) } else { None },
+            pulls: self.list(|it| {
+                Ok(Pull { id: it.move_id()?, from: ServerId(it.number()?), epoch: it.number()? })
+            })?,
+            cancelled: self.list(Self::move_id)?,
+        })
+    }
+
+    fn message(&mut self, kind: u8) -> Result<Message, BadBytes> {
+        let asked = Asked {
+            id: self.move_id()?,
+            incarnation: self.long()?,
+            epoch: self.number()?,
+            batch: self.number()?,
+            freeze: self.flag()?,
+        };
+        match kind {
+            ASK => Ok(Message::Ask(asked)),
+            CHANGED => Ok(Message::Changed { asked, hashes: self.list(|it| it.long().map(KeyHash))? }),
+            REFUSED => Ok(Message::Refused(asked)),
+            _ => Err(BadBytes("another kind")),
+        }
+    }
+
+    fn directory(&mut self) -> Result<Arc<Directory>, BadBytes> {
+        let length = self.number()? as usize;
+        Directory::decode(self.take(length)?).map(Arc::new).map_err(|fault| BadBytes(fault.0))
+    }
+
+    fn move_id(&mut self) -> Result<MoveId, BadBytes> {
+        Ok(MoveId { micro_shard: MicroShard(self.number()?), number: self.number()? })
+    }
+
+    fn progress(&mut self) -> Result<Progress, BadBytes> {
+        let [number] = self.array()?;
+        PROGRESS.get(usize::from(number)).copied().ok_or(BadBytes("a progress"))
+    }
+}

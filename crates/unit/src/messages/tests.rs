@@ -1,0 +1,83 @@
+use minos_rack::{MicroShards, UnitId};
+use proptest::{collection::vec, option, prelude::*, sample::Index};
+
+use super::*;
+use crate::{Node, Standing};
+
+fn move_ids() -> impl Strategy<Value = MoveId> {
+    (any::<u32>(), any::<u32>())
+        .prop_map(|(micro_shard, number)| MoveId { micro_shard: MicroShard(micro_shard), number })
+}
+
+fn reports() -> impl Strategy<Value = Packet> {
+    let progress = prop_oneof![
+        Just(Progress::Giving),
+        Just(Progress::Pulling),
+        Just(Progress::Drained),
+        Just(Progress::Failed)
+    ];
+    let lists = (vec(any::<u32>().prop_map(MicroShard), 0..4), vec((move_ids(), progress), 0..4));
+    let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
+    (head, lists).prop_map(|((node, incarnation, sent_us, epoch, is_withdrawn, is_settled), lists)| {
+        let (node, (lacking, moves)) = (ServerId(node), lists);
+        Packet::Report(Report { node, incarnation, sent_us, epoch, is_withdrawn, is_settled, lacking, moves })
+    })
+}
+
+fn orders() -> impl Strategy<Value = Packet> {
+    let directory = (1u32..20, 0u32..5).prop_map(|(micro_shards, id)| {
+        let (standing, address) = (Standing::Member, "host:1".to_owned());
+        let node = Node { id: ServerId(id), unit: UnitId(0), standing, address };
+        Arc::new(Directory::new(MicroShards::new(micro_shards).unwrap(), 1, vec![node]).unwrap())
+    });
+    let pull = (move_ids(), any::<u32>(), any::<u32>());
+    let pulls = vec(pull.prop_map(|(id, from, epoch)| Pull { id, from: ServerId(from), epoch }), 0..4);
+    let head = (any::<u64>(), option::of(any::<u64>()), any::<u32>());
+    (head, option::of(directory), pulls, vec(move_ids(), 0..4)).prop_map(
+        |((incarnation, lease, epoch), directory, pulls, cancelled)| {
+            Packet::Orders(Orders { incarnation, lease, epoch, directory, pulls, cancelled })
+        },
+    )
+}
+
+fn messages() -> impl Strategy<Value = Packet> {
+    let asked = (move_ids(), any::<u64>(), any::<u32>(), any::<u32>(), any::<bool>());
+    let hashes = vec(any::<u64>().prop_map(KeyHash), 0..5);
+    (any::<u32>(), 0..3, asked, hashes).prop_map(|(from, kind, asked, hashes)| {
+        let (id, incarnation, epoch, batch, freeze) = asked;
+        let asked = Asked { id, incarnation, epoch, batch, freeze };
+        let message = match kind {
+            0 => Message::Ask(asked),
+            1 => Message::Changed { asked, hashes },
+            _ => Message::Refused(asked),
+        };
+        Packet::Message(ServerId(from), message)
+    })
+}
+
+fn packets() -> impl Strategy<Value = Packet> {
+    prop_oneof![reports(), orders(), messages()]
+}
+
+proptest! {
+    #[test]
+    fn a_packet_survives_its_bytes(packet in packets()) {
+        prop_assert_eq!(Packet::decode(&packet.encode()), Ok(packet));
+    }
+
+    /// Whatever the bytes, there is no panic; and what is accepted has those bytes alone.
+    #[test]
+    fn any_bytes_are_read_or_refused(
+        packet in packets(), changes in vec((any::<Index>(), any::<u8>()), 0..4), end in option::of(any::<Index>()),
+    ) {
+        let mut bytes = packet.encode();
+        for (index, byte) in changes {
+            let at = index.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes.truncate(end.map_or(bytes.len(), |end| end.index(bytes.len())));
+        if let Ok(decoded) = Packet::decode(&bytes) {
+            prop_assert_eq!(decoded.encode(), bytes);
+        }
+    }
+}
