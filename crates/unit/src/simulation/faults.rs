@@ -53,14 +53,15 @@ impl World {
         self.restart_coordinator();
     }
 
-    /// True if the plan kills a party at this step.
+    /// True if the plan kills the party at this step. It may kill another node instead.
     pub(super) fn is_killed_at(&mut self, step: &'static str, party: Party) -> bool {
-        let is_killed = !self.is_healed && !step.is_empty() && self.happens(self.plan.step_kills);
-        if is_killed {
-            self.tally.note(step);
-            self.kill(party);
+        if self.is_healed || step.is_empty() || !self.happens(self.plan.step_kills) {
+            return false;
         }
-        is_killed
+        self.tally.note(step);
+        let victim = if self.random.random_bool(0.5) { party } else { Party::Node(self.one()) };
+        self.kill(victim);
+        victim == party
     }
 
     fn one(&mut self) -> ServerId {
