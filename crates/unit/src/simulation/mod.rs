@@ -111,6 +111,14 @@ fn a_cache_gives_no_wrong_answer() {
 }
 
 #[test]
+fn a_store_without_its_memory_gives_no_answer() {
+    for seed in seeds(40) {
+        let plan = Plan { memory_losses: 2, ..Plan::of(Loss::Never) };
+        run(seed, plan, None).unwrap_or_else(|violation| panic!("MINOS_UNIT_SEED={seed}: {violation}"));
+    }
+}
+
+#[test]
 fn control_without_the_second_look_a_moved_value_is_read() {
     must_fail(restarting(Loss::Never), Safeguard::SecondLook);
 }
