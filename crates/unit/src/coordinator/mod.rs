@@ -230,7 +230,8 @@ impl Coordinator {
         }
         let Some(node) = self.directory.node(report.node) else { return };
         let (id, asked_us) = (report.node, report.sent_us);
-        if report.is_settled && report.epoch == self.directory.epoch() {
+        let is_whole = !report.is_withdrawn && report.lacking.is_empty();
+        if is_whole && report.epoch == self.directory.epoch() {
             self.given_up.retain(|it| *it != id);
         }
         let until_us = now_us + self.terms.honoured_us();

@@ -78,11 +78,9 @@ impl Coordinator {
         }
         let report = self.peers.get(&place.node).map(|peer| &peer.report);
         let report = report.filter(|report| report.epoch >= place.epoch)?;
-        // A word of an earlier epoch will then mean that items were lost.
-        let has_begun = place.since == place.epoch && report.is_settled;
         match report.lacking.contains(&micro_shard) {
             true => self.may_lose(place.node).then_some(Place { since: 0, ..place }),
-            false => (report.is_withdrawn || has_begun).then_some(place),
+            false => report.is_withdrawn.then_some(place),
         }
     }
 

@@ -62,8 +62,7 @@ impl Rack {
                 incarnation: 1,
                 sent_us: self.now_us,
                 epoch,
-                is_withdrawn: false,
-                is_settled: true,
+                is_withdrawn: self.has_begun(id, epoch),
                 lacking: Vec::new(),
                 moves: self.moves.get(&id).cloned().unwrap_or_default(),
             }));
@@ -77,6 +76,11 @@ impl Rack {
             moves.retain(|(it, _)| !orders.cancelled.contains(it));
             moves.extend(drained);
         }
+    }
+
+    /// True if the node waits for the epoch after that in which it got a micro-shard without items.
+    fn has_begun(&self, id: ServerId, epoch: Epoch) -> bool {
+        self.places().any(|place| place.node == id && place.since == place.epoch && place.epoch <= epoch)
     }
 
     fn reports(&mut self, rounds: u32) {
@@ -200,7 +204,6 @@ fn an_old_report_grants_nothing() {
         sent_us,
         epoch: 0,
         is_withdrawn: false,
-        is_settled: false,
         lacking: Vec::new(),
         moves: Vec::new(),
     };

@@ -220,6 +220,7 @@ impl Member {
         shard.items = Items::None;
         if place.node == self.id && place.is_serving {
             shard.take_over(micro_shard, place, effects);
+            self.report_at_us = now_us;
         }
         self.begin_copy(now_us, micro_shard, effects);
     }
@@ -233,22 +234,23 @@ impl Member {
             sent_us: now_us,
             epoch,
             is_withdrawn: false,
-            is_settled: true,
             lacking: Vec::new(),
             moves: Vec::new(),
         };
+        let mut is_emptying = false;
         let places = directory.into_iter().flat_map(|directory| directory.places());
         for ((micro_shard, place), shard) in places.zip(&self.shards) {
             if place.node == self.id && place.is_serving {
-                report.is_settled &= shard.word.is_valid() && shard.word.epoch == place.epoch;
+                let misses = shard.word.epoch < place.since;
+                is_emptying |= misses && place.since == place.epoch;
                 report.is_withdrawn |= !shard.word.is_valid() && shard.word.epoch >= place.epoch;
-                if shard.word.epoch < place.since && place.since < place.epoch {
-                    report.lacking.push(micro_shard);
-                }
+                report.lacking.extend((misses && place.since < place.epoch).then_some(micro_shard));
             }
             let moves = [shard.giving(), shard.pulling(), shard.drained(self.id, micro_shard, place)];
             report.moves.extend(moves.into_iter().flatten());
         }
+        // All get the higher epoch, and what is being emptied would seem to have lost its items.
+        report.is_withdrawn &= !is_emptying;
         report
     }
 }
@@ -259,22 +261,21 @@ impl Shard {
         effects.push(Effect::SetWord(micro_shard, word));
     }
 
-    /// Becomes the owner under a newer epoch, with the items that are here if they are complete, and without any
-    /// if the place begins so. Otherwise they are lacking, which the report says.
+    /// Becomes the owner under a newer epoch, if the items are complete. Where the place begins without items, those
+    /// that are here go first, and the word notes that none is complete: the next epoch then makes this node
+    /// the owner. Nothing is written before, so that a memory lost later is never taken for a new one.
     fn take_over(&mut self, micro_shard: MicroShard, place: Place, effects: &mut Vec<Effect>) {
         let is_same = self.word.epoch == place.epoch && !self.word.is_valid();
         let is_newer = place.epoch > self.word.epoch || (is_same && !is_on(Safeguard::HigherEpoch));
-        if !is_newer {
-            return;
-        }
         let is_complete = self.word.epoch >= place.since;
-        let begins_empty = !is_complete && place.since == place.epoch;
-        if begins_empty {
-            self.empty(micro_shard, effects);
-        }
-        if is_complete || (begins_empty && self.items == Items::None) {
+        if is_newer && is_complete {
             self.items = Items::Some;
             self.set_word(micro_shard, Ownership::owned(place.epoch), effects);
+        } else if is_newer && place.since == place.epoch {
+            self.empty(micro_shard, effects);
+            if self.items == Items::None {
+                self.set_word(micro_shard, Ownership::owned(place.epoch).withdrawn(), effects);
+            }
         }
     }
 

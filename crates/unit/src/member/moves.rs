@@ -169,11 +169,15 @@ impl Member {
     /// Asks for the first batch once no older items are left.
     pub(super) fn begin_copy(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
         let shard = &mut self.shards[micro_shard.0 as usize];
-        let is_ready = shard.items == Items::None;
-        let Some(target) = shard.target.as_mut().filter(|it| is_ready && it.stage == Stage::Emptying) else {
+        let is_waiting = shard.target.as_ref().is_some_and(|target| target.stage == Stage::Emptying);
+        if !is_waiting || shard.items != Items::None {
             return;
-        };
+        }
+        if shard.word != Ownership::VOID {
+            shard.set_word(micro_shard, Ownership::VOID, effects);
+        }
         shard.items = Items::Some;
+        let Some(target) = &mut shard.target else { return };
         (target.stage, target.asked_us) = (Stage::Asking, now_us);
         let question = Message::Ask(target.question(self.incarnation));
         effects.push(Effect::Send(target.pull.from, question));

@@ -13,11 +13,11 @@ fn terms() -> Terms {
     Terms::new(1_000_000, 500, 100_000).unwrap()
 }
 
-/// Two nodes and one micro-shard, which is at A.
+/// Two nodes and one micro-shard, which is at A with its items.
 fn directory() -> Directory {
     let node = |id| Node { id, unit: UnitId(0), standing: Standing::Member, address: String::new() };
     let directory = Directory::new(MicroShards::new(1).unwrap(), 1, vec![node(A), node(B)]).unwrap();
-    placed(&directory, Place { node: A, epoch: 0, since: 0, is_serving: true })
+    placed(&directory, Place { node: A, epoch: 0, since: 1, is_serving: true })
 }
 
 fn placed(directory: &Directory, place: Place) -> Directory {
@@ -63,12 +63,26 @@ fn report(effects: &[Effect]) -> &Report {
 
 /// The owner under the directory.
 fn owner(directory: &Directory) -> Member {
-    let mut member = member(A, Ownership::VOID);
+    let place = directory.place(SHARD).unwrap();
+    let mut member = member(A, Ownership::owned(place.since).withdrawn());
     let effects = effects_of(&mut member, 1, Input::Orders(orders(directory)));
+    assert_eq!(words(&effects), [Ownership::owned(place.epoch)]);
+    member
+}
+
+#[test]
+fn a_new_owner_begins_without_items_and_with_the_next_epoch() {
+    let directory = directory();
+    let fresh = placed(&directory, Place { node: A, epoch: 0, since: 0, is_serving: true });
+    let place = fresh.place(SHARD).unwrap();
+    let mut member = member(A, Ownership::owned(place.since - 1).withdrawn());
+    let effects = effects_of(&mut member, 1, Input::Orders(orders(&fresh)));
     assert!(effects.contains(&Effect::Empty(SHARD)) && words(&effects) == [Ownership::VOID]);
     let effects = effects_of(&mut member, 2, Input::Emptied(SHARD));
-    assert_eq!(words(&effects), [Ownership::owned(directory.place(SHARD).unwrap().epoch)]);
-    member
+    assert_eq!(words(&effects), [Ownership::owned(place.epoch).withdrawn()]);
+    assert!(report(&effects).is_withdrawn);
+    let effects = effects_of(&mut member, 3, Input::Orders(orders(&placed(&fresh, place))));
+    assert_eq!(words(&effects), [Ownership::owned(place.epoch + 1)]);
 }
 
 #[test]
@@ -108,7 +122,7 @@ fn a_restarted_owner_waits_for_a_higher_epoch() {
     let directory = placed(&directory, place);
     let effects = effects_of(&mut member, 2, Input::Orders(orders(&directory)));
     assert_eq!(words(&effects), [Ownership::owned(place.epoch + 1)]);
-    assert!(!effects.contains(&Effect::Empty(SHARD)) && report(&effects).is_settled);
+    assert!(!effects.contains(&Effect::Empty(SHARD)) && !report(&effects).is_withdrawn);
 }
 
 #[test]

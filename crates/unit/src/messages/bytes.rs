@@ -64,7 +64,7 @@ fn put_report(bytes: &mut Vec<u8>, report: &Report) {
     put_long(bytes, report.incarnation);
     put_long(bytes, report.sent_us);
     put(bytes, report.epoch);
-    bytes.extend([report.is_withdrawn, report.is_settled].map(u8::from));
+    bytes.push(report.is_withdrawn.into());
     put_list(bytes, &report.lacking, |bytes, micro_shard| put(bytes, micro_shard.0));
     put_list(bytes, &report.moves, |bytes, (id, progress)| {
         put_move(bytes, id);
@@ -127,7 +127,6 @@ impl Bytes<'_> {
             sent_us: self.long()?,
             epoch: self.number()?,
             is_withdrawn: self.flag()?,
-            is_settled: self.flag()?,
             lacking: self.list(|it| it.number().map(MicroShard))?,
             moves: self.list(|it| Ok((it.move_id()?, it.progress()?)))?,
         })

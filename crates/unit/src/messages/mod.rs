@@ -44,10 +44,8 @@ pub struct Report {
     pub sent_us: u64,
     /// The directory that the node has enacted; zero for none.
     pub epoch: Epoch,
-    /// True if the node restarted and has micro-shards with withdrawn words.
+    /// True if the node has complete micro-shards with withdrawn words, which wait for a higher epoch.
     pub is_withdrawn: bool,
-    /// True if the words of all its micro-shards say what the directory says.
-    pub is_settled: bool,
     /// The node's micro-shards of which it has lost the items.
     pub lacking: Vec<MicroShard>,
     /// Moves that it takes part in.

@@ -17,10 +17,10 @@ fn reports() -> impl Strategy<Value = Packet> {
         Just(Progress::Failed)
     ];
     let lists = (vec(any::<u32>().prop_map(MicroShard), 0..4), vec((move_ids(), progress), 0..4));
-    let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>());
-    (head, lists).prop_map(|((node, incarnation, sent_us, epoch, is_withdrawn, is_settled), lists)| {
+    let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
+    (head, lists).prop_map(|((node, incarnation, sent_us, epoch, is_withdrawn), lists)| {
         let (node, (lacking, moves)) = (ServerId(node), lists);
-        Packet::Report(Report { node, incarnation, sent_us, epoch, is_withdrawn, is_settled, lacking, moves })
+        Packet::Report(Report { node, incarnation, sent_us, epoch, is_withdrawn, lacking, moves })
     })
 }
 
