@@ -50,7 +50,7 @@ pub struct Place {
     /// The epoch of the last change.
     pub epoch: Epoch,
     /// The node's items are complete if its word has this epoch or a later one. Equal to `epoch` where the node
-    /// begins without items.
+    /// begins without items; it serves from the next change on.
     pub since: Epoch,
     /// False while the micro-shard is taken from the node, before another gets it.
     pub is_serving: bool,
