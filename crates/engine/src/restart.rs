@@ -224,12 +224,15 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Ok(Opening::Repaired { items, dropped })
     }
 
-    /// Gives all micro-shards up, saves the writers' own state, and then marks the table as complete.
+    /// Saves the writers' own state, and then marks the table as complete. What other processes read of it meanwhile,
+    /// and afterwards, is as it was: no reader needs that state.
     fn leave<'a>(&'a self, writings: impl Iterator<Item = Writing<'a, M, A>>) -> Result<(), CloseError> {
-        self.memory().end_ownership();
         if self.memory().region().path().is_none() {
+            // It goes with this process.
+            self.memory().end_ownership();
             return Ok(());
         }
+        self.memory().freeze_ownership();
         for mut writing in writings {
             M::settle_all(&mut writing);
             writing.drop_lost_values();

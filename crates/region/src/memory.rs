@@ -129,6 +129,12 @@ impl<A: Access> Memory<A> {
         self.layout.owners.set(&self.region, micro_shard, ownership);
     }
 
+    /// Writes no more to what is owned. Readers read on, until the next process that opens the region ends their
+    /// tenure.
+    pub fn freeze_ownership(&self) {
+        self.layout.owners.freeze_all(&self.region);
+    }
+
     /// Gives all micro-shards up and keeps their epochs. Readers notice that before they notice any later store.
     pub fn end_ownership(&self) {
         self.layout.owners.end_all(&self.region);

@@ -142,13 +142,13 @@ impl<A: Access> Memory<A> {
         Self::create(geometry, &Backing::File(path.to_owned()))
     }
 
-    /// Gives all micro-shards up, writes everything to the file, then marks it as complete. To be called last:
-    /// if the region is written afterwards, the next open finds it damaged.
+    /// Writes everything to the file, then marks it as complete. To be called last: if the region is written
+    /// afterwards, the next open finds it damaged. Readers read on ([`Memory::freeze_ownership`]).
     ///
     /// # Errors
     /// If the operating system cannot write to the file; the region stays unclean then.
     pub fn mark_clean(&self) -> Result<(), OpenError> {
-        self.end_ownership();
+        self.freeze_ownership();
         self.layout
             .sums
             .put(self.region(), self.layout.zones())

@@ -88,6 +88,16 @@ impl Owners {
         tenure::end(self.words(region), |word| word & !STATE_MASK);
     }
 
+    /// Lets readers read on what is owned, while its owner writes no more.
+    pub(crate) fn freeze_all(self, region: &Region) {
+        for word in self.words(region) {
+            let Ownership { epoch, state } = Ownership::from_word(word.load(Acquire));
+            if state == OwnerState::Owned {
+                tenure::begin(word, Ownership { epoch, state: OwnerState::Frozen }.to_word());
+            }
+        }
+    }
+
     /// The word of a micro-shard, as readers see it; `None` if there is no such micro-shard.
     #[inline]
     pub(crate) fn seen(self, view: &View, micro_shard: u32) -> Option<&ReadWord> {

@@ -130,13 +130,13 @@ fn a_stopped_node_is_read_and_its_writers_are_told() {
 }
 
 #[test]
-fn a_killed_node_is_read_and_comes_back_with_its_items() {
+fn a_killed_or_stopped_node_is_read_and_comes_back_with_its_items() {
     let mut rack = Rack::up(3, &[]);
     let key = rack.key_of(1);
     let mut client = rack.client(0);
-    for round in 0..5 {
+    for round in 0..6 {
         assert_eq!(client.set(&key, &value(round)).unwrap(), "STORED");
-        rack.signal(1, Signal::KILL);
+        rack.signal(1, if round % 2 == 0 { Signal::KILL } else { Signal::TERM });
         let began = Instant::now();
         while began.elapsed() < Duration::from_millis(100) {
             assert_eq!(client.get(&key).unwrap().unwrap().value, value(round));

@@ -69,7 +69,12 @@ impl Rack {
     }
 
     pub(crate) fn signal(&self, node: usize, signal: Signal) {
-        kill_process(Pid::from_raw(self.nodes[node].1.cast_signed()).unwrap(), signal).unwrap();
+        let pid = self.nodes[node].1;
+        kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+        // On a busy machine its threads run on for a while.
+        while signal == Signal::STOP && !is_stopped(pid) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Waits until a killed node has been started again.
@@ -97,6 +102,11 @@ impl Rack {
     pub(crate) fn key_of(&self, node: usize) -> String {
         (0..).map(|number| format!("key{number}")).find(|key| self.owner(key) == node).unwrap()
     }
+}
+
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(") ").next().is_some_and(|fields| fields.starts_with('T'))
 }
 
 impl Drop for Rack {

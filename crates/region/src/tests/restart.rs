@@ -536,7 +536,7 @@ fn opening_ends_each_tenure_and_changes_nothing_else() {
 }
 
 #[test]
-fn a_region_that_is_closed_or_damaged_is_nobodys() {
+fn a_region_that_is_damaged_is_nobodys_and_a_closed_one_is_read_on() {
     let place = Place::new();
     let (memory, image) = owned(&place);
     memory.mark_damaged().unwrap();
@@ -544,6 +544,9 @@ fn a_region_that_is_closed_or_damaged_is_nobodys() {
     let place = Place::new();
     let (memory, image) = owned(&place);
     memory.close().unwrap();
+    let frozen = OWNED.map(|(_, ownership)| Ownership { state: OwnerState::Frozen, ..ownership });
+    assert_eq!(ownerships(&image), frozen);
+    let _memory = clean(place.open());
     assert_eq!(ownerships(&image), ended());
 }
 
