@@ -88,6 +88,7 @@ impl Site {
             start: now,
             evicts_from_flash: false,
             holds_replies: false,
+            direction_seed: None,
         };
         let shared = Arc::new(NativeShared::new(Arc::clone(&store), Clock::new(), &config, &setting));
         let worker = |id| NativeWorker::standalone(Arc::clone(&shared), WorkerId(id));

@@ -42,6 +42,10 @@ pub(crate) struct UpArgs {
     /// Port of node 0 for memcached clients, on 127.0.0.1; node I is at the I-th behind it
     #[arg(long, value_name = "P", default_value_t = 11311)]
     base_port: u16,
+    /// Serve native clients, too, from this port on [default port: that of --base-port]; each node takes two ports for
+    /// each worker
+    #[arg(long, value_name = "P", num_args = 0..=1)]
+    native: Option<Option<u16>>,
     /// Memory of each node
     #[arg(long, value_name = "SIZE", default_value = "64m")]
     memory: SizeText,
@@ -57,6 +61,27 @@ pub(crate) struct UpArgs {
     /// More options of `minos serve` for each node
     #[arg(last = true)]
     options: Vec<String>,
+}
+
+impl UpArgs {
+    /// Where native clients find a node; `None` if they are not served.
+    fn native(&self, node: usize) -> Option<SocketAddr> {
+        let port = usize::from(self.native?.unwrap_or(self.base_port)) + 2 * self.workers * node;
+        // In range, as `check_native` has found.
+        Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port as u16)))
+    }
+
+    /// Looks whether all nodes' ports for native clients exist.
+    fn check_native(&self) -> anyhow::Result<()> {
+        let Some(native) = self.native else { return Ok(()) };
+        let first = native.unwrap_or(self.base_port);
+        let ports = self.nodes.saturating_mul(self.workers).saturating_mul(2);
+        ensure!(
+            first > 0 && ports <= usize::from(u16::MAX - first) + 1,
+            "--native {first}: no port is left for the last node"
+        );
+        Ok(())
+    }
 }
 
 /// The rack that is up.
@@ -100,15 +125,19 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
         "--base-port {}: no port is left for the last node",
         args.base_port
     );
+    args.check_native()?;
     let unit_size = args.unit_size.unwrap_or(args.nodes).max(1);
     let stop = std::sync::Arc::default();
     for signal in TERM_SIGNALS {
         flag::register(*signal, std::sync::Arc::clone(&stop))?;
     }
     let folder = folder(args)?;
-    let socket =
-        |node: usize| format!("{}@{}", node / unit_size, folder.path.join(format!("node-{node}")).display());
-    let peers = (0..args.nodes).map(socket).collect::<Vec<_>>().join(",");
+    let peer = |node: usize| {
+        let path = folder.path.join(format!("node-{node}"));
+        let native = args.native(node).map(|address| format!("={address}")).unwrap_or_default();
+        format!("{}@{}{native}", node / unit_size, path.display())
+    };
+    let peers = (0..args.nodes).map(peer).collect::<Vec<_>>().join(",");
     let seed = seed(&folder.path)?;
     let mut up = Up { args, folder, seed, peers, nodes: Vec::new() };
     let result = up.run(&stop);
@@ -192,13 +221,17 @@ impl Up<'_> {
         command.args(["serve", "--rack", "local", "--node", &node.to_string(), "--peers", &self.peers]);
         command.args(["--memcached", &address.to_string(), "--hash-seed", &self.seed.to_string()]);
         command.args(["--memory", &memory.to_string(), "--workers", &workers.to_string()]);
+        let native = self.args.native(node);
+        command.args(native.map(|address| format!("--native={address}")));
         command.arg("--region").arg(folder.join(format!("node-{node}.region")));
         command.args(["--pin", "off", "--poll", "sleep", "--ends-with-parent"]).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.spawn().context("cannot start a node")?;
         let Err(error) = wait_for_address(&mut process) else {
             let mut out = std::io::stdout().lock();
-            writeln!(out, "node {node} memcached {address} pid {}", process.id())?;
+            write!(out, "node {node} memcached {address} ")?;
+            native.map_or(Ok(()), |address| write!(out, "native {address} "))?;
+            writeln!(out, "pid {}", process.id())?;
             out.flush()?;
             return Ok(process);
         };

@@ -208,7 +208,10 @@ impl ServeOptions {
             tracing::warn!(%address, "--memcached: whoever can reach it can read and write");
         }
         server.native = self.native.config(self.access)?;
-        let others = Serves { flash: self.flash.flash.is_some(), native: server.native.is_some() };
+        let others = Serves {
+            flash: self.flash.flash.is_some(),
+            native: server.native.as_ref().map(|native| native.address),
+        };
         server.rack = self.rack.config(others)?;
         Ok((server, self.store_config()))
     }

@@ -1,6 +1,6 @@
 //! The options of a node of a rack.
 
-use std::{path::PathBuf, str::FromStr, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{bail, ensure};
 use clap::Args;
@@ -19,8 +19,8 @@ pub(crate) struct RackOptions {
     #[arg(long, value_name = "N", requires = "rack")]
     node: Option<usize>,
     /// Unix sockets of all nodes, in the order of their numbers: each UNIT@PATH, or PATH for unit 0. The nodes of a unit
-    /// read each other's memory
-    #[arg(long, value_name = "UNIT@PATH", value_delimiter = ',', requires = "rack")]
+    /// read each other's memory. With --native, behind each = and the address at which native clients find it
+    #[arg(long, value_name = "UNIT@PATH[=IP:PORT]", value_delimiter = ',', requires = "rack")]
     peers: Vec<Peer>,
     /// Stop when the process ends that has started this one
     #[arg(long, hide = true)]
@@ -41,6 +41,7 @@ pub(crate) struct RackOptions {
 struct Peer {
     unit: u32,
     path: PathBuf,
+    native: Option<SocketAddr>,
 }
 
 impl FromStr for Peer {
@@ -50,11 +51,13 @@ impl FromStr for Peer {
         let (unit, path) = text.split_once('@').unwrap_or(("0", text));
         let unit = unit.parse().map_err(|_| format!("{unit} is not the number of a unit"))?;
         let path = path.strip_prefix("unix:").unwrap_or(path);
+        let (path, native) = path.split_once('=').map_or((path, None), |(path, native)| (path, Some(native)));
+        let native = native.map(|native| native.parse().map_err(|_| format!("{native} is not IP:PORT")));
         if !path.starts_with('/') {
             return Err("expected UNIT@/PATH of a Unix socket; nodes on other machines cannot be named yet"
                 .to_owned());
         }
-        Ok(Self { unit, path: path.into() })
+        Ok(Self { unit, path: path.into(), native: native.transpose()? })
     }
 }
 
@@ -73,12 +76,9 @@ impl RackOptions {
         if serves.flash {
             bail!("--rack and --flash: a node of a rack keeps its items in memory for now");
         }
-        if serves.native {
-            bail!(
-                "--rack and --native: native clients do not know racks yet; connect over memcached's protocol"
-            );
-        }
-        let nodes = self.peers.iter().map(|Peer { unit, path }| RackNode { unit: *unit, path: path.clone() });
+        self.check_native(node, serves.native)?;
+        let nodes = self.peers.iter().cloned();
+        let nodes = nodes.map(|Peer { unit, path, native }| RackNode { unit, path, native });
         Ok(Some(RackConfig {
             name: name.clone(),
             node,
@@ -87,6 +87,29 @@ impl RackOptions {
             timeout: self.rack_timeout,
             waiting_max: self.rack_waiting,
         }))
+    }
+
+    /// Native clients must find all nodes or none, and each where it is served.
+    fn check_native(&self, node: usize, served: Option<SocketAddr>) -> anyhow::Result<()> {
+        for (number, peer) in self.peers.iter().enumerate() {
+            ensure!(
+                peer.native.is_some() == served.is_some(),
+                "--rack and --native: {} for node {number} in --peers",
+                if served.is_some() {
+                    "there is no =IP:PORT"
+                } else {
+                    "without --native, there must be no =IP:PORT"
+                }
+            );
+        }
+        let told = self.peers.get(node).and_then(|peer| peer.native);
+        if let (Some(told), Some(served)) = (told, served) {
+            ensure!(
+                told.port() == served.port() && told.port() != 0,
+                "--native {served}: clients look for it at {told}, as --peers says"
+            );
+        }
+        Ok(())
     }
 
     /// Micro-shards whose owners the memory shows.
@@ -99,7 +122,8 @@ impl RackOptions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Serves {
     pub(super) flash: bool,
-    pub(super) native: bool,
+    /// Where the native protocol is served.
+    pub(super) native: Option<SocketAddr>,
 }
 
 #[cfg(test)]
@@ -108,11 +132,13 @@ mod tests {
 
     #[test]
     fn peers_are_read() {
-        let peer = |unit, path: &str| Ok(Peer { unit, path: path.into() });
+        let peer = |unit, path: &str| Ok(Peer { unit, path: path.into(), native: None });
         assert_eq!("/a".parse(), peer(0, "/a"));
         assert_eq!("3@/a@b".parse(), peer(3, "/a@b"));
         assert_eq!("1@unix:/a".parse(), peer(1, "/a"));
-        for text in ["", "a", "x@/a", "1@127.0.0.1:1", "-1@/a"] {
+        let native = Some("10.0.0.1:7".parse().unwrap());
+        assert_eq!("2@/a=10.0.0.1:7".parse(), Ok(Peer { unit: 2, path: "/a".into(), native }));
+        for text in ["", "a", "x@/a", "1@127.0.0.1:1", "-1@/a", "/a=", "/a=localhost:1"] {
             assert!(text.parse::<Peer>().is_err(), "{text}");
         }
     }

@@ -230,7 +230,7 @@ fn what_does_not_go_with_a_rack_is_refused() {
     let rack = ["serve", "--rack", "r", "--node", "0", "--peers", "/tmp/none", "--hash-seed", "1"];
     for (more, reason) in [
         (&["--flash", "/tmp/none:64m"][..], "--rack and --flash"),
-        (&["--native"], "--rack and --native"),
+        (&["--native"], "--rack and --native: there is no =IP:PORT for node 0"),
         (&["--backing", "private"], "--rack: other nodes read this one's memory"),
         (&["--rack-timeout", "0s"], "--rack-timeout: 0 is not allowed"),
         (&["--micro-shards", "0"], "--micro-shards: 0 is not allowed"),
@@ -250,7 +250,20 @@ fn what_does_not_go_with_a_rack_is_refused() {
             &["serve", "--rack", "r", "--node", "0", "--peers", "10.0.0.1:1", "--hash-seed", "1"],
             "other machines",
         ),
+        (
+            &["serve", "--rack", "r", "--node", "0", "--peers", "/a=127.0.0.1:1", "--hash-seed", "1"],
+            "without --native, there must be no =IP:PORT for node 0",
+        ),
+        (
+            &[
+                &["serve", "--rack", "r", "--node", "0", "--peers", "/a=127.0.0.1:1"][..],
+                &["--hash-seed", "1", "--native", "127.0.0.1:2"],
+            ]
+            .concat(),
+            "clients look for it at 127.0.0.1:1",
+        ),
         (&["rack", "up", "-n", "0"], "expected 1 to 64"),
+        (&["rack", "up", "--native", "65530"], "no port is left"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_minos")).args(options).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);

@@ -14,7 +14,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ("net", &["base", "sync"]),
     ("device", &["base"]),
     ("tier", &["base", "device", "engine", "flash", "sync"]),
-    ("node", &["base", "sync", "region", "engine", "sched", "proto", "net", "rack", "tier"]),
+    ("node", &["base", "sync", "region", "engine", "sched", "proto", "net", "rack", "tier", "unit"]),
     ("client", &["base", "net", "proto"]),
     ("c", &["client"]),
     ("python", &["client"]),

@@ -43,6 +43,11 @@ impl<'s, M: Mode, P: Port> Datagrams<'s, M, P> {
         self.native.begin_waiting(waiting, fetch);
     }
 
+    /// Calls `send` with each other node of the rack and the notes of reads in its memory.
+    pub(crate) fn take_notes(&self, send: impl FnMut(usize, &[u8])) {
+        self.native.take_notes(send);
+    }
+
     /// Notes whether large transfers were active since the last call.
     pub(super) fn note_activity(&mut self, now: Instant) {
         let activity = self.native.transfers.activity;

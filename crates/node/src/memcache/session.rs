@@ -75,7 +75,7 @@ impl<'a> Lookup<'a> {
     #[inline]
     pub(super) fn of<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> Self {
         let hash = cx.store.hash(key);
-        let owner = cx.rack.and_then(|rack| rack.elsewhere(hash));
+        let owner = cx.rack.and_then(|rack| rack.elsewhere(key));
         Self { hash, staged: None, owner, staged_there: None }
     }
 

@@ -1,11 +1,17 @@
 //! The options of a node of a rack.
 
-use std::{path::PathBuf, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+use minos_base::hash_key;
+use minos_unit::MICRO_SHARDS_MAX;
 
 use crate::server::config::{InvalidOption, bound};
 
 /// Most nodes of a rack.
 pub const NODES_MAX: usize = 64;
+
+/// Under which the name of a rack is hashed.
+const NAME_SEED: u64 = 0x5ac4_0f5e_ed5a_11ce;
 
 /// A node's place in its rack.
 #[derive(Clone, Debug)]
@@ -31,13 +37,22 @@ pub struct RackNode {
     pub unit: u32,
     /// Its Unix socket for forwarded commands. It passes its memory at the same path with `.memory` behind it.
     pub path: PathBuf,
+    /// Where native clients say hello to it; `None` if they cannot reach it.
+    pub native: Option<SocketAddr>,
 }
 
 impl RackConfig {
+    /// The seed of the public hash that chooses a key's micro-shard. Clients compute it, as a key's direction: it is the
+    /// same at all nodes, also after a restart, and reveals nothing of the place in a table.
+    pub(crate) fn direction_seed(&self) -> u64 {
+        hash_key(self.name.as_bytes(), NAME_SEED).0
+    }
+
     pub(crate) fn check(&self) -> Result<(), InvalidOption> {
         bound("--peers", self.nodes.len() as u64, 1, NODES_MAX as u64)?;
         bound("--node", self.node as u64, 0, self.nodes.len() as u64 - 1)?;
-        bound("--micro-shards", u64::from(self.micro_shards), self.nodes.len() as u64, 1 << 20)?;
+        let micro_shards_max = u64::from(MICRO_SHARDS_MAX);
+        bound("--micro-shards", u64::from(self.micro_shards), self.nodes.len() as u64, micro_shards_max)?;
         bound("--rack-timeout", self.timeout.as_millis() as u64, 1, 3_600_000)?;
         bound("--rack-waiting", self.waiting_max as u64, 1, 1 << 20)
     }

@@ -42,6 +42,8 @@ worker_counters! {
     forward_refused,
     /// Commands that another node forwarded here although this one does not own their key.
     not_owner,
+    /// Operations of native clients that were told the owner of their key.
+    native_not_owner,
 }
 
 /// A command for other nodes than the one that has received it.

@@ -8,9 +8,10 @@ use std::{
     },
 };
 
-use minos_base::{Clock, KeyHash, Seconds};
+use minos_base::{Clock, KeyHash, Seconds, hash_key};
 use minos_engine::{Answer, Engine, Get, ItemView, Mode, OwnerState, Ownership, ReadOnly, StagedOwned};
-use minos_rack::{MicroShards, Placement, ServerId, UnitId, VIRTUAL_NODES};
+use minos_rack::{MicroShards, ServerId, UnitId};
+use minos_unit::{Directory, Node, Standing};
 
 use super::{
     RackCounters,
@@ -29,8 +30,11 @@ pub(crate) struct Owner {
 pub(crate) struct Rack<M: Mode> {
     pub(crate) config: RackConfig,
     micro_shards: MicroShards,
+    direction_seed: u64,
     /// The node of each micro-shard.
     owners: Box<[u16]>,
+    /// The directory for native clients, and its epoch.
+    directory: (Box<[u8]>, u64),
     neighbours: Box<[Mutex<Neighbour<M>>]>,
     /// Raised whenever a neighbour's memory is attached or lost.
     version: AtomicU64,
@@ -45,21 +49,18 @@ struct Neighbour<M: Mode> {
 impl<M: Mode> Rack<M> {
     /// The rack of `config`, whose values are within their bounds.
     pub(crate) fn new(config: RackConfig) -> Self {
-        const IN_BOUNDS: &str = "the configuration is checked";
-        let micro_shards = MicroShards::new(config.micro_shards).expect(IN_BOUNDS);
-        let mut placement = Placement::new(micro_shards, VIRTUAL_NODES).expect(IN_BOUNDS);
-        for (number, node) in (0..).zip(&config.nodes) {
-            placement.add(ServerId(number), UnitId(node.unit)).expect("nodes have different numbers");
-        }
-        let owners = placement.owners().into_iter().map(|owner| owner.map_or(0, |server| server.0 as u16));
+        let directory = directory(&config);
+        let owners = directory.places().map(|(_, place)| place.node.0 as u16);
         let mine = config.nodes[config.node].unit;
         let neighbour = |node: &RackNode| {
             let state = if node.unit == mine { "not attached" } else { "of another unit" };
             Mutex::new(Neighbour { table: None, state })
         };
         Self {
-            micro_shards,
+            micro_shards: directory.micro_shards(),
+            direction_seed: config.direction_seed(),
             owners: owners.collect(),
+            directory: (directory.encode().into(), u64::from(directory.epoch())),
             neighbours: config.nodes.iter().map(neighbour).collect(),
             version: AtomicU64::new(0),
             config,
@@ -68,8 +69,8 @@ impl<M: Mode> Rack<M> {
 
     /// The owner of a key, unless it is this node.
     #[inline]
-    pub(crate) fn elsewhere(&self, hash: KeyHash) -> Option<Owner> {
-        let micro_shard = self.micro_shards.of(hash).0;
+    pub(crate) fn elsewhere(&self, key: &[u8]) -> Option<Owner> {
+        let micro_shard = self.micro_shards.of(hash_key(key, self.direction_seed)).0;
         let node = self.owners[micro_shard as usize];
         (usize::from(node) != self.config.node).then_some(Owner { node, micro_shard })
     }
@@ -124,6 +125,19 @@ impl<M: Mode> Rack<M> {
     }
 }
 
+/// Who owns what: each micro-shard is where the ring puts it. The configuration is checked.
+fn directory(config: &RackConfig) -> Directory {
+    const IN_BOUNDS: &str = "the configuration is checked";
+    let node = |(number, node): (u32, &RackNode)| Node {
+        id: ServerId(number),
+        unit: UnitId(node.unit),
+        standing: Standing::Member,
+        address: node.native.map(|address| address.to_string()).unwrap_or_default(),
+    };
+    let micro_shards = MicroShards::new(config.micro_shards).expect(IN_BOUNDS);
+    Directory::new(micro_shards, 1, (0..).zip(&config.nodes).map(node).collect()).expect(IN_BOUNDS)
+}
+
 /// The rack as one worker sees it: its own references to the memory of other nodes.
 pub(crate) struct RackView<M: Mode> {
     rack: Arc<Rack<M>>,
@@ -176,8 +190,13 @@ impl<M: Mode> RackView<M> {
 
     /// As [`Rack::elsewhere`].
     #[inline]
-    pub(crate) fn elsewhere(&self, hash: KeyHash) -> Option<Owner> {
-        self.rack.elsewhere(hash)
+    pub(crate) fn elsewhere(&self, key: &[u8]) -> Option<Owner> {
+        self.rack.elsewhere(key)
+    }
+
+    /// The bytes of the directory, and its epoch.
+    pub(crate) fn directory(&self) -> (&[u8], u64) {
+        (&self.rack.directory.0, self.rack.directory.1)
     }
 
     /// The numbers of all other nodes.

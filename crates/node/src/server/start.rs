@@ -40,7 +40,7 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    rack::{Attacher, Links, Rack, memory_path},
+    rack::{Attacher, Links, Rack, config::RackConfig, memory_path},
     tcp::{
         patience::Terms,
         queue::RxQueue,
@@ -375,6 +375,7 @@ fn native_side<M: Mode, I: Io>(
         value_bytes_max: config.value_bytes_max,
         evicts_from_flash: tier.is_some_and(|tier| !tier.is_lossless()),
         holds_replies: tier.is_some_and(holds_replies),
+        direction_seed: config.rack.as_ref().map(RackConfig::direction_seed),
         entropy,
         start: Instant::now(),
     };

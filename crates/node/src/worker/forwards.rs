@@ -53,7 +53,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     pub(super) fn keep_forwards(&mut self) {
         let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return };
         links.give_up_late(&rack.counters, self.now);
-        rack.take_notes(|node, frame| links.note(node, frame, &rack.counters, self.now));
+        let mut send = |node, frame: &[u8]| links.note(node, frame, &rack.counters, self.now);
+        rack.take_notes(&mut send);
+        self.datagrams.iter().for_each(|datagrams| datagrams.take_notes(&mut send));
     }
 
     /// Takes over what has changed in the rack.

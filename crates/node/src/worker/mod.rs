@@ -114,10 +114,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
             large,
             fetches,
-            rack: shared
-                .rack
-                .as_ref()
-                .map(|rack| RackView::new(Arc::clone(rack), &shared.clock, Arc::clone(&mine.rack_counters))),
+            rack: rack_view(shared, id),
             links,
             held: HeldReplies::new(),
             datagrams: datagrams(shared, id),
@@ -280,5 +277,12 @@ fn datagrams<M: Mode, I: Io>(shared: &Shared<M, I>, id: WorkerId) -> Option<Data
     let side = shared.native.as_ref()?;
     let counters = Arc::clone(&shared.worker(id).counters);
     let native = NativeWorker::new(Arc::clone(&side.core), id, counters, shared);
+    let native = native.of_rack(rack_view(shared, id));
     Some(Datagrams::new(native, side.ports.port(id.index()).burst()))
+}
+
+/// The rack as worker `id` sees it, if the server is one of its nodes.
+fn rack_view<M: Mode, I: Io>(shared: &Shared<M, I>, id: WorkerId) -> Option<RackView<M>> {
+    let rack = Arc::clone(shared.rack.as_ref()?);
+    Some(RackView::new(rack, &shared.clock, Arc::clone(&shared.worker(id).rack_counters)))
 }

@@ -104,6 +104,7 @@ impl<M: Mode> SimServer<M> {
             value_bytes_max,
             evicts_from_flash: false,
             holds_replies: false,
+            direction_seed: None,
             entropy: std::array::from_fn(|_| rng.random()),
             start: times.instant(now_ns),
         };

@@ -107,6 +107,8 @@ impl WelcomeFlags {
     pub const SEALED: Self = Self(2);
     /// The server is a cache: it evicts items when memory is full.
     pub const CACHE: Self = Self(4);
+    /// The server is a node of a rack, and knows its directory. All its nodes have the same direction seed.
+    pub const RACK: Self = Self(8);
 }
 
 /// The facts about a server that a client needs.

@@ -51,6 +51,8 @@ coded! {
     Stats = 0x21,
     /// Drop all items, now or later.
     Flush = 0x22,
+    /// The bytes of a rack's directory, from the operand on.
+    Directory = 0x23,
 }
 
 impl Opcode {
@@ -78,7 +80,7 @@ impl Opcode {
     /// True if it names an item, and so has a key of at least one byte.
     #[inline]
     pub const fn names_item(self) -> bool {
-        !matches!(self, Self::Noop | Self::Stats | Self::Flush | Self::Unknown(_))
+        !matches!(self, Self::Noop | Self::Stats | Self::Flush | Self::Directory | Self::Unknown(_))
     }
 }
 
@@ -111,7 +113,7 @@ pub struct Detail {
     pub item_flags: u32,
     /// The number of the operation within the session, if it is [`OpFlags::ONCE`].
     pub once: u32,
-    /// A CAS unique, a delta, or the first line requested, by opcode.
+    /// A CAS unique, a delta, or the first line or byte requested, by opcode.
     pub operand: u64,
 }
 

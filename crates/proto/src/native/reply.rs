@@ -51,6 +51,9 @@ coded! {
     TimedOut = 17,
     /// It was done, and flash failed before it was durable.
     NotDurable = 18,
+    /// Another node of the rack owns the key; nothing was executed. The flags are its number, the CAS unique is the
+    /// epoch of the directory.
+    NotOwner = 19,
 }
 
 /// The result of one operation.
@@ -62,9 +65,11 @@ pub struct ReplyRecord<'a> {
     pub status: Status,
     /// The client's number of the operation.
     pub request: u32,
-    /// The flags that the client stores with the item; for STATS the index of the first line behind these.
+    /// The flags that the client stores with the item; for STATS and DIRECTORY the index of the first line or byte
+    /// behind these.
     pub item_flags: u32,
-    /// The item's CAS unique, 0 where there is none; for STATS the number of all lines.
+    /// The item's CAS unique, 0 where there is none; for STATS the number of all lines; for DIRECTORY that of all bytes,
+    /// and the epoch in the high half.
     pub cas: u64,
     /// The value, the 8-byte number, the grant or the lines; empty where there are none.
     pub value: &'a [u8],

@@ -112,6 +112,7 @@ impl NativeServer {
             value_bytes_max: VALUE_BYTES_MAX,
             evicts_from_flash: false,
             holds_replies: false,
+            direction_seed: None,
             entropy: std::array::from_fn(|at| hash_key(&[at as u8], 1).0 as u8),
             start: now,
         };

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Instant};
 
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
-use minos_engine::{Mode, Staged};
+use minos_engine::{Mode, Staged, StagedOwned};
 use minos_proto::native::{
     Flags, Header, Hello, Kind, Malformed, Opcode, Operation, Reason, ReplyRecord, Status, WELCOME_BYTES,
     operations, refusal_of,
@@ -19,7 +19,10 @@ use super::{
     transfers::{Around, Permit, Transfers},
     waiting::Waits,
 };
-use crate::ops::{Context, Placement};
+use crate::{
+    ops::{Context, Placement},
+    rack::Owner,
+};
 
 /// The environment in which a burst is served.
 pub(super) struct Burst<'b, M: Mode, P, E, H> {
@@ -58,7 +61,15 @@ struct Pending<'d, 's> {
     operation: Operation<'d>,
     /// Place in [`Chunk::to`].
     to: usize,
-    staged: Option<Staged<'s>>,
+    lookup: Lookup<'s>,
+}
+
+/// Where a key is looked up.
+enum Lookup<'s> {
+    /// In this node's table, in this bucket if it was read already.
+    Here(Option<Staged<'s>>),
+    /// In the memory of another node of the rack, if that is attached.
+    There(Owner, Option<StagedOwned<'s>>),
 }
 
 impl Chunk<'_, '_> {
@@ -218,12 +229,13 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             }
             // Stage 1: replaces the client's hash of the key by the table's, and prefetches the bucket. The table's
             // seed is private, so a client cannot choose keys of one chain.
+            let mut lookup = Lookup::Here(None);
             if operation.opcode.names_item() {
                 operation.hash = self.cx.store.hash(operation.key);
-                self.cx.store.prefetch_bucket(operation.hash);
+                lookup = self.look_up(&operation);
             }
             let at = chunk.to.len() - 1;
-            chunk.operations.push(Pending { operation, to: at, staged: None });
+            chunk.operations.push(Pending { operation, to: at, lookup });
             if chunk.operations.is_full() {
                 self.execute_chunk(chunk);
                 is_listed = false;
@@ -232,22 +244,44 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         Ok(())
     }
 
+    /// Finds the node that owns a key, and asks for the key's bucket in its memory.
+    #[inline]
+    fn look_up(&self, operation: &Operation<'_>) -> Lookup<'b> {
+        if let Some(rack) = self.cx.rack
+            && let Some(owner) = rack.elsewhere(operation.key)
+        {
+            rack.prefetch(owner, operation.hash);
+            return Lookup::There(owner, None);
+        }
+        self.cx.store.prefetch_bucket(operation.hash);
+        Lookup::Here(None)
+    }
+
     /// Stage 2 looks the keys up in their buckets, which are cached by now, and prefetches their items; stage
     /// 3 executes and replies.
     fn execute_chunk(&mut self, chunk: &mut Chunk<'_, 'b>) {
         let store = &**self.cx.store;
         if chunk.operations.len() > 1 {
-            for pending in &mut chunk.operations {
-                match pending.operation.opcode {
-                    Opcode::Get => pending.staged = Some(store.stage(pending.operation.hash)),
-                    Opcode::Noop | Opcode::Stats | Opcode::Flush | Opcode::Unknown(_) => {}
-                    _ => store.prefetch_item(pending.operation.hash),
+            for Pending { operation, lookup, .. } in &mut chunk.operations {
+                match (operation.opcode, lookup) {
+                    (Opcode::Get, Lookup::Here(staged)) => *staged = Some(store.stage(operation.hash)),
+                    (Opcode::Get, Lookup::There(owner, staged)) => {
+                        *staged = self.cx.rack.and_then(|rack| rack.stage(*owner, operation.hash));
+                    }
+                    (_, Lookup::Here(_)) if operation.opcode.names_item() => {
+                        store.prefetch_item(operation.hash);
+                    }
+                    _ => {}
                 }
             }
         }
         self.metrics.operations.add(chunk.operations.len() as u64);
-        for Pending { operation, to, staged } in &chunk.operations {
-            self.execute(&chunk.to[*to], operation, staged.as_ref());
+        for Pending { operation, to, lookup } in &chunk.operations {
+            let to = &chunk.to[*to];
+            match *lookup {
+                Lookup::Here(ref staged) => self.execute(to, operation, staged.as_ref()),
+                Lookup::There(owner, staged) => self.execute_elsewhere(to, operation, (owner, staged)),
+            }
         }
         chunk.operations.clear();
         chunk.to.clear();

@@ -11,6 +11,7 @@ mod burst;
 mod change;
 pub mod cookies;
 mod counters;
+mod elsewhere;
 mod held;
 mod job;
 mod operate;

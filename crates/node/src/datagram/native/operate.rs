@@ -60,6 +60,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
                 }
             }
             Opcode::Stats => self.report(to, operation),
+            Opcode::Directory => self.reply_directory(to, operation),
             Opcode::Unknown(_) => self.reply_bare(to, operation, Status::Unsupported),
             opcode if opcode.is_store() => self.store(to, operation, stage),
             _ => self.change(to, operation),
@@ -305,7 +306,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     ///
     /// # Errors
     /// The answer to one that was, or may have been, executed before.
-    fn begin_once(&mut self, to: &AnswerTo, operation: &Operation<'_>) -> Result<Ticket, Outcome> {
+    pub(super) fn begin_once(&mut self, to: &AnswerTo, operation: &Operation<'_>) -> Result<Ticket, Outcome> {
         let sessions = &self.shared.sessions;
         let begun = match self.ticket.take() {
             Some(ticket) => Begin::Execute(ticket),

@@ -53,6 +53,8 @@ pub struct NativeSetting {
     pub evicts_from_flash: bool,
     /// True if the answers to changes wait until these are durable.
     pub holds_replies: bool,
+    /// In a rack, the seed of directions, which all its nodes share.
+    pub direction_seed: Option<u64>,
     /// Secret random bytes.
     pub entropy: [u8; ENTROPY_BYTES],
     /// When the server starts.
@@ -89,7 +91,8 @@ pub struct NativeShared<M: Mode> {
 impl<M: Mode> NativeShared<M> {
     /// The shared state of the workers that serve `store`, whose items expire by `clock`.
     pub fn new(store: Arc<Engine<M>>, clock: Clock, config: &NativeConfig, setting: &NativeSetting) -> Self {
-        let [boot, direction_seed, keys @ ..] = words(&setting.entropy);
+        let [boot, own_seed, keys @ ..] = words(&setting.entropy);
+        let direction_seed = setting.direction_seed.unwrap_or(own_seed);
         let key = |at: usize| (u128::from(keys[at]) << 64 | u128::from(keys[at + 1])).to_le_bytes();
         let sessions = SessionsConfig { sessions_max: config.sessions, per_address_max: SESSIONS_PER_SOURCE };
         let welcome = welcome(&store, config, setting, (boot, direction_seed));
@@ -255,7 +258,8 @@ fn welcome<M: Mode>(
         base_port: setting.base_port,
         flags: flag(config.single_port, WelcomeFlags::SINGLE_PORT)
             | flag(!config.secrets.is_empty(), WelcomeFlags::SEALED)
-            | flag(is_cache, WelcomeFlags::CACHE),
+            | flag(is_cache, WelcomeFlags::CACHE)
+            | flag(setting.direction_seed.is_some(), WelcomeFlags::RACK),
         datagram_bytes_max: config.datagram_bytes as u16,
         key_bytes_max: KEY_BYTES_MAX as u16,
         window: config.window,

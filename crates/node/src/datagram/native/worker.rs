@@ -18,6 +18,7 @@ use super::{
     waiting::{Held, Waiting, Waits},
 };
 use crate::ops::{Admin, Context, Fetch, Fetched, Placement, counters::Counters};
+use crate::rack::{Holes, RackView};
 
 /// STATS answered in one burst. A report reads every partition, and its request is shorter than a GET.
 const REPORTS_MAX: u32 = 4;
@@ -73,6 +74,8 @@ pub struct NativeWorker<'s, M: Mode> {
     admin: &'s dyn Admin,
     pub(in crate::datagram) transfers: Transfers<M>,
     waits: Waits<M>,
+    /// The rack as this worker sees it, if the server is one of its nodes.
+    rack: Option<RackView<M>>,
     /// Holds a record that did not fit into a datagram.
     moved: Vec<u8>,
 }
@@ -103,7 +106,19 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             Arc::clone(&shared.transfer_counters[id.index()]),
         );
         let moved = Vec::with_capacity(shared.config.datagram_bytes);
-        Self { shared, id, counters, admin, transfers, waits: Waits::new(), moved }
+        Self { shared, id, counters, admin, transfers, waits: Waits::new(), rack: None, moved }
+    }
+
+    /// The same as a part of a node of a rack.
+    pub(crate) fn of_rack(self, rack: Option<RackView<M>>) -> Self {
+        Self { rack, ..self }
+    }
+
+    /// Calls `send` with each other node of the rack and the notes for it.
+    pub(crate) fn take_notes(&self, send: impl FnMut(usize, &[u8])) {
+        if let Some(rack) = &self.rack {
+            rack.take_notes(send);
+        }
     }
 
     /// Worker `id` outside a server: it has counters of its own, and its statistics cover the store only.
@@ -233,6 +248,10 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         turn: Turn<'b, P, E, H>,
     ) -> Burst<'b, M, P, E, H> {
         let shared = &*self.shared;
+        let rack = self.rack.as_mut().map(|rack| {
+            rack.refresh();
+            &*rack
+        });
         let metrics = &shared.counters[self.id.index()];
         let cx = Context {
             store: &shared.store,
@@ -243,8 +262,8 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             admin: self.admin,
             prefixes: None,
             fetched: None,
-            rack: None,
-            holes: crate::rack::Holes::default(),
+            rack,
+            holes: Holes::default(),
         };
         Burst {
             shared,

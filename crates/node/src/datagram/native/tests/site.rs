@@ -117,6 +117,7 @@ impl Site {
             value_bytes_max: 1 << 20,
             evicts_from_flash: false,
             holds_replies: false,
+            direction_seed: None,
             entropy: std::array::from_fn(|at| at as u8),
             start: now,
         };
