@@ -40,6 +40,16 @@ pub enum OnceFor {
     AllWrites,
 }
 
+/// Which node of a unit reads an item (RackOut §4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadBy {
+    /// Any, each as likely as the others.
+    #[default]
+    Uniform,
+    /// The one of two, drawn at random, that has fewer unfinished operations of this client.
+    TwoChoices,
+}
+
 /// Defines [`Config`]: the options with their types and defaults, and for each the function that sets it.
 macro_rules! options {
     ($($(#[$doc:meta])+ $name:ident: $type:ty = $default:expr,)+) => {
@@ -120,6 +130,12 @@ options! {
     /// Which operations are executed exactly once. Default [`OnceFor::NotIdempotent`].
     once_for: OnceFor = OnceFor::default(),
 
+    /// Which node of a rack's unit gets a read. Default [`ReadBy::Uniform`].
+    read_by: ReadBy = ReadBy::default(),
+
+    /// Silence of a node after which another one of its unit gets its reads. Default 50 ms.
+    failover_after: Duration = Duration::from_millis(50),
+
     /// For load generators: each request is sent once and at once, however many are unanswered and whatever
     /// limit the server asks for. A request without an answer ends with the time-out, one that a busy server
     /// refuses with [`Error::Busy`]. Operations that wait for a transfer, a session or a busy worker are tried
@@ -171,6 +187,7 @@ impl Config {
         let rules = [
             (!self.timeout.is_zero(), TIMEOUT_ZERO),
             (!self.retry_min.is_zero(), "the least time until a retry must not be zero"),
+            (!self.failover_after.is_zero(), "the time until another node is asked must not be zero"),
             (self.retry_min <= self.retry_max, "the least time until a retry is longer than the longest"),
             (datagrams.contains(&self.datagram_bytes_max), "a datagram has 512 to 65507 bytes at most"),
             ((1..=OPERATIONS_MAX).contains(&self.operations_max), "1 to 65536 operations may be unfinished"),
@@ -201,6 +218,7 @@ mod tests {
         let wrong = [
             Config::new().timeout(Duration::ZERO),
             Config::new().retry_between(Duration::from_secs(2), Duration::from_secs(1)),
+            Config::new().failover_after(Duration::ZERO),
             Config::new().datagram_bytes_max(511),
             Config::new().datagram_bytes_max(65_508),
             Config::new().operations_max(0),

@@ -42,6 +42,9 @@ pub enum Error {
     /// The server was at a limit on transfers or sessions until the time-out.
     #[error("the server is busy")]
     Busy,
+    /// The nodes of the rack named one owner of the key after another.
+    #[error("the owner of the key changes faster than it can be asked")]
+    NotOwner,
     /// The value was replaced repeatedly while it was fetched.
     #[error("the value changes faster than it can be fetched")]
     Unstable,

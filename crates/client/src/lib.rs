@@ -37,13 +37,14 @@ mod meaning;
 mod options;
 #[cfg(test)]
 mod played;
+pub mod rack;
 mod request;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 mod wire;
 
 pub use address::{Address, DEFAULT_PORT};
-pub use config::{Config, OPERATIONS_MAX, OnceFor, QueueBy};
+pub use config::{Config, OPERATIONS_MAX, OnceFor, QueueBy, ReadBy};
 pub use error::Error;
 pub use minos_proto::native::{BadSecret, Secret};
 pub use options::{Compared, StoreOptions};

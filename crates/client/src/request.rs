@@ -41,6 +41,8 @@ pub enum Verb {
     Stats,
     /// Drop all items, now or at the time given by the TTL.
     Flush,
+    /// Read the bytes of the directory of the server's rack; missing if there is none.
+    Directory,
 }
 
 impl Verb {
@@ -61,17 +63,18 @@ impl Verb {
             Self::Decr => Opcode::Decr,
             Self::Stats => Opcode::Stats,
             Self::Flush => Opcode::Flush,
+            Self::Directory => Opcode::Directory,
         }
     }
 
     /// True if it acts on one item, and so has a key.
     pub const fn names_item(self) -> bool {
-        !matches!(self, Self::Ping | Self::Stats | Self::Flush)
+        !matches!(self, Self::Ping | Self::Stats | Self::Flush | Self::Directory)
     }
 
     /// True if it may change an item.
     pub const fn writes(self) -> bool {
-        !matches!(self, Self::Get | Self::Size | Self::Ping | Self::Stats)
+        !matches!(self, Self::Get | Self::Size | Self::Ping | Self::Stats | Self::Directory)
     }
 
     /// True if its answer carries a value.
@@ -211,6 +214,6 @@ pub enum Outcome {
     Exists,
     /// The condition of the store does not hold; nothing was done.
     NotStored,
-    /// Lines of the form `name value`, each with its end.
+    /// Lines of the form `name value`, each with its end; or the bytes of a directory.
     Text(Vec<u8>),
 }

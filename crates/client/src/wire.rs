@@ -12,14 +12,14 @@ use minos_net::udp::{
 };
 use minos_proto::native::DATAGRAM_BYTES_ETHERNET;
 
-use crate::{Address, Config, Error, core::Core};
+use crate::{Address, Config, Error, rack::Router};
 
 /// Messages that are received with one call.
 const SLOTS: usize = BURST_MESSAGES / 2;
 
 /// A core with its socket and its clock.
 pub(crate) struct Wire {
-    pub(crate) core: Core,
+    pub(crate) core: Router,
     port: UdpPort,
     receive: ReceiveBurst,
     transmit: TransmitBurst,
@@ -39,7 +39,7 @@ impl Wire {
             SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
         let port = UdpPort::bind(SocketAddr::new(any, 0), &UdpOptions::default())?;
-        let mut core = Core::new(config, *server, unguessable(), 0)?;
+        let mut core = Router::new(config, *server, unguessable(), 0)?;
         core.add_servers(others.iter().copied());
         let paths = servers.iter().map(|&server| path_bytes(server).unwrap_or(DATAGRAM_BYTES_ETHERNET));
         core.limit_datagrams(paths.min().unwrap_or(DATAGRAM_BYTES_ETHERNET));

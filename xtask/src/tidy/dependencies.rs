@@ -15,7 +15,7 @@ const ALLOWED: [(&str, &[&str]); 24] = [
     ("device", &["base"]),
     ("tier", &["base", "device", "engine", "flash", "sync"]),
     ("node", &["base", "sync", "region", "engine", "sched", "proto", "net", "rack", "tier", "unit"]),
-    ("client", &["base", "net", "proto"]),
+    ("client", &["base", "net", "proto", "rack", "unit"]),
     ("c", &["client"]),
     ("python", &["client"]),
     ("workload", &["base", "client", "proto", "net"]),

@@ -64,7 +64,8 @@ impl Client {
     /// Creates a client of the server at `address`, `minos://HOST:PORT` or `HOST:PORT`, and pings the server.
     ///
     /// Several addresses, separated by commas, name servers of the same items, or caches that replace each
-    /// other: when a server stops or is silent, the client switches to the next.
+    /// other: when a server stops or is silent, the client switches to the next. If the first one that answers is a node
+    /// of a rack, the client uses all nodes of the rack.
     ///
     /// # Errors
     /// [`Error::Address`], [`Error::Option`], [`Error::Io`]; [`Error::TimedOut`], [`Error::Secret`] or
@@ -150,13 +151,18 @@ impl Client {
         self.timeout = timeout;
     }
 
-    /// The current server.
+    /// The current server; in a rack the one that was asked first.
     pub fn server(&self) -> SocketAddr {
         self.wire.core.server()
     }
 
+    /// The epoch of the rack's directory at hand, and the number of its nodes; `None` as long as there is none.
+    pub fn rack(&self) -> Option<(u32, usize)> {
+        self.wire.core.rack()
+    }
+
     /// The counters.
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> Counters {
         self.wire.core.counters()
     }
 

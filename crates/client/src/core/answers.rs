@@ -32,7 +32,7 @@ impl Core {
             self.on_status(id, header, record, is_moving, now_ns);
         } else if record.opcode == Opcode::Fetch && matches!(phase, Phase::Fetching(_)) {
             // After any other status the fetch is repeated after its time-out, as without an answer.
-            if matches!(record.status, Status::Gone | Status::NotFound) {
+            if matches!(record.status, Status::Gone | Status::NotFound | Status::NotOwner) {
                 self.begin_again(id, now_ns);
             }
         } else {
@@ -52,7 +52,7 @@ impl Core {
         match record.status {
             // A request sent twice was answered twice, the second time by a worker without the transfer:
             // large values may have moved to another worker.
-            Status::Busy | Status::InProgress if is_moving => self.counters.ignored += 1,
+            Status::Busy | Status::InProgress | Status::NotOwner if is_moving => self.counters.ignored += 1,
             Status::Large => self.on_large(id, header, record, now_ns),
             Status::Granted => self.on_granted(id, header.session, record, now_ns),
             Status::Busy => {
@@ -63,6 +63,7 @@ impl Core {
                 self.take_over(id, now_ns);
             }
             Status::InProgress => self.rest(id, now_ns),
+            Status::NotOwner => self.on_not_owner(id, record, now_ns),
             Status::NoSession => self.on_session_lost(header.session, now_ns),
             Status::TooOld => self.finish(id, Err(Error::OutcomeUnknown), now_ns),
             Status::Gone | Status::TimedOut => self.begin_again(id, now_ns),
@@ -74,13 +75,19 @@ impl Core {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let result = outcome_of(operation.request.verb, record, self.config.value_bytes_max);
         let Ok(Outcome::Text(lines)) = &result else { return self.finish(id, result, now_ns) };
+        let is_directory = operation.request.verb == Verb::Directory;
+        if is_directory && !operation.pages_of(record.cas) {
+            // It has changed between two pages.
+            return self.begin_again(id, now_ns);
+        }
+        let all = if is_directory { record.cas & u64::from(u32::MAX) } else { record.cas };
         // Each reply is a page of lines; a page that came before is skipped.
         if operation.request.operand >= u64::from(record.item_flags) && !lines.is_empty() {
             return;
         }
         operation.text.extend_from_slice(lines);
         operation.request.operand = u64::from(record.item_flags);
-        if lines.is_empty() || u64::from(record.item_flags) >= record.cas {
+        if lines.is_empty() || u64::from(record.item_flags) >= all {
             let text = std::mem::take(&mut operation.text);
             return self.finish(id, Ok(Outcome::Text(text)), now_ns);
         }
@@ -285,7 +292,7 @@ fn success_of(verb: Verb, record: &ReplyRecord<'_>, value_bytes_max: u64) -> Res
             Ok(bytes) => Ok(Outcome::Number { number: u64::from_le_bytes(bytes), cas }),
             Err(_) => Err(Error::Protocol("a number that does not have 8 bytes")),
         },
-        Verb::Stats => Ok(Outcome::Text(record.value.to_vec())),
+        Verb::Stats | Verb::Directory => Ok(Outcome::Text(record.value.to_vec())),
         _ => Ok(Outcome::Done { cas }),
     }
 }

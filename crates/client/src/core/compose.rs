@@ -20,12 +20,24 @@ use crate::QueueBy;
 const WINDOW: u16 = TRAIN_SEGMENTS_MAX as u16;
 
 /// The destination of a train, and the bytes of its segments.
-pub(super) type Train = (SocketAddr, usize);
+pub(crate) type Train = (SocketAddr, usize);
 
 impl Core {
     /// Composes the next train, which counts as sent; `None` if there is nothing to send.
     #[inline]
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit<'_>> {
+        let train = self.compose_next(now_ns)?;
+        Some(self.composed(train))
+    }
+
+    /// A train that was composed.
+    pub(crate) fn composed(&self, (to, segment_bytes): Train) -> Transmit<'_> {
+        Transmit { to, segment_bytes, bytes: &self.out }
+    }
+
+    /// As [`Core::poll_transmit`]; the bytes follow with [`Core::composed`].
+    #[inline]
+    pub(crate) fn compose_next(&mut self, now_ns: u64) -> Option<Train> {
         let is_idle = self.lanes.is_empty() && self.transfers_due.is_empty();
         if self.operations.is_empty() || (is_idle && !self.link.is_hello_due(now_ns)) {
             return None;
@@ -33,7 +45,7 @@ impl Core {
         self.compose(now_ns)
     }
 
-    fn compose(&mut self, now_ns: u64) -> Option<Transmit<'_>> {
+    fn compose(&mut self, now_ns: u64) -> Option<Train> {
         self.out.clear();
         let mut train = None;
         if self.link.is_hello_due(now_ns) {
@@ -45,11 +57,11 @@ impl Core {
         if train.is_none() && !self.lanes.is_empty() {
             train = self.compose_requests(now_ns);
         }
-        let (to, segment_bytes) = train?;
+        let (_, segment_bytes) = train?;
         let is_one = self.out.len() <= segment_bytes;
         self.counters.datagrams_sent +=
             if is_one { 1 } else { self.out.len().div_ceil(segment_bytes) as u64 };
-        Some(Transmit { to, segment_bytes, bytes: &self.out })
+        train
     }
 
     /// Composes a Hello, which is due, unless the client moves to another server that must be left alone for a

@@ -9,6 +9,11 @@ macro_rules! counters {
         }
 
         impl Counters {
+            /// Adds each of `other`.
+            pub(crate) fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+
             /// All, with their names.
             pub const fn all(&self) -> [(&'static str, u64); [$(stringify!($name)),*].len()] {
                 [$((stringify!($name), self.$name)),*]
@@ -40,7 +45,7 @@ counters! {
     restarts,
     /// Times a server said that it is stopping.
     drains,
-    /// Times the client moved to another server.
+    /// Times the client moved to another server; in a rack, reads that moved to another node.
     failovers,
     /// Large values that were replaced during their fetch, and fetched from the start.
     refetches,

@@ -1,27 +1,34 @@
 //! Operations leave their phase, begin again, and end.
 
-use super::{
-    Completion, Core, OpId,
-    operation::{Operation, Phase},
-};
-use crate::{Error, Outcome, Request};
+use super::{Completion, Core, OpId, operation::Phase};
+use crate::{Error, Outcome};
 
 /// Times an operation may begin again after a lost transfer.
 pub(super) const RESTARTS_MAX: u32 = 8;
 
 impl Core {
-    /// Ends an operation. An operation that has ended already is not changed.
+    /// Ends an operation with its result. An operation that has ended already is not changed.
     pub(super) fn finish(&mut self, id: OpId, result: Result<Outcome, Error>, now_ns: u64) {
         let Some((operation, key, phase)) = self.operations.remove(id) else { return };
-        let Operation { request: Request { tag, .. }, once, has_turn, .. } = *operation;
-        self.end_phase(id, phase, now_ns);
-        let gives_back = has_turn || once.is_some();
-        if gives_back {
-            self.give_back(has_turn, once);
-        }
-        self.counters.completed += 1;
+        let tag = operation.request.tag;
+        let held = (operation.has_turn, operation.once);
         self.completions.push_back(Completion { id, tag, key, result });
-        if gives_back {
+        self.give_up(id, phase, held, now_ns);
+    }
+
+    /// Ends an operation without a result.
+    pub(super) fn end(&mut self, id: OpId, now_ns: u64) {
+        let Some((operation, _, phase)) = self.operations.remove(id) else { return };
+        let held = (operation.has_turn, operation.once);
+        self.give_up(id, phase, held, now_ns);
+    }
+
+    /// Gives back all that an ended operation held: a turn, and a once number.
+    fn give_up(&mut self, id: OpId, phase: Phase, (has_turn, once): (bool, Option<u32>), now_ns: u64) {
+        self.end_phase(id, phase, now_ns);
+        self.counters.completed += 1;
+        if has_turn || once.is_some() {
+            self.give_back(has_turn, once);
             self.admit(now_ns);
         }
     }

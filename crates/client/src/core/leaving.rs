@@ -58,6 +58,12 @@ impl Core {
         self.servers.all.extend(others);
     }
 
+    /// From now on uses no server but the current one.
+    pub(crate) fn stay(&mut self) {
+        self.servers.all = vec![self.link.server()];
+        self.servers.at = 0;
+    }
+
     /// The current server.
     pub fn server(&self) -> SocketAddr {
         self.link.server()

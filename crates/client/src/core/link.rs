@@ -126,6 +126,11 @@ impl Link {
         now_ns.saturating_sub(self.heard_ns) > QUIET_NS
     }
 
+    /// The time of the last answer; 0 without one.
+    pub(super) fn heard_ns(&self) -> u64 {
+        self.heard_ns
+    }
+
     /// Requests a Hello.
     pub(super) fn doubt(&mut self) {
         self.is_stale = true;

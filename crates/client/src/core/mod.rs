@@ -38,6 +38,7 @@ mod refusals;
 mod round_trip;
 mod session;
 mod store;
+mod strays;
 mod timers;
 mod transfers;
 
@@ -62,7 +63,8 @@ use crate::{
     config::{TIMEOUT_ZERO, nanoseconds},
 };
 
-pub use self::{counters::Counters, operation::OpId};
+pub(crate) use self::round_trip::below;
+pub use self::{counters::Counters, operation::OpId, strays::Stray};
 
 /// Bits of the first datagram's number: enough that it cannot be guessed, few enough that numbers never run
 /// out.
@@ -118,6 +120,9 @@ pub struct Core {
     /// Transfers that have something to send.
     transfers_due: VecDeque<OpId>,
     completions: VecDeque<Completion>,
+    /// Operations for other nodes of the rack, if the caller asks for them.
+    strays: VecDeque<Stray>,
+    hands_over: bool,
     /// The last composed train.
     out: Vec<u8>,
     ranges: Vec<FragmentRange>,
@@ -162,6 +167,8 @@ impl Core {
             storing: Vec::new(),
             transfers_due: VecDeque::new(),
             completions: VecDeque::new(),
+            strays: VecDeque::new(),
+            hands_over: false,
             out: Vec::new(),
             ranges: Vec::new(),
             range_bytes: Vec::new(),

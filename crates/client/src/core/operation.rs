@@ -8,7 +8,7 @@ use crate::{Request, Verb};
 
 /// The id of a submitted operation, valid until its completion is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct OpId(pub(super) u32);
+pub struct OpId(pub(crate) u32);
 
 impl OpId {
     /// Its request number in the protocol.
@@ -117,6 +117,18 @@ impl Operation {
         self.request.value = Vec::new();
         self.text = Vec::new();
         (std::mem::take(&mut self.request.key), std::mem::replace(&mut self.phase, Phase::Ready))
+    }
+
+    /// True if a page belongs to the same directory as those before, whose size and epoch are `of`; otherwise they are
+    /// dropped.
+    pub(super) fn pages_of(&mut self, of: u64) -> bool {
+        let is_same = self.text.is_empty() || self.found.0 == of;
+        self.found.0 = of;
+        if !is_same {
+            self.text = Vec::new();
+            self.request.operand = 0;
+        }
+        is_same
     }
 
     /// Records that the datagram with this number carries it, or a part of its transfer.

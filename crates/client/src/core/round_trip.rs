@@ -56,7 +56,7 @@ impl RoundTrip {
 }
 
 /// A random number below `bound`.
-pub(super) fn below(bound: u64, dice: &mut SmallRng) -> u64 {
+pub(crate) fn below(bound: u64, dice: &mut SmallRng) -> u64 {
     // The bias is far below what anybody could measure.
     ((u128::from(bound) * u128::from(dice.random::<u64>())) >> u64::BITS) as u64
 }

@@ -132,7 +132,7 @@ impl Driver {
             Order::One(request, answer) => self.backlog.push_back((request, Waiter::One(answer))),
             Order::State(answer) => {
                 let core = &self.wire.core;
-                answer.send((core.server(), *core.counters())).ok();
+                answer.send((core.server(), core.counters())).ok();
             }
             Order::Many(requests, answer) if requests.is_empty() => {
                 answer.send(Vec::new()).ok();

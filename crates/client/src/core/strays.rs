@@ -1,0 +1,66 @@
+//! Operations that leave one server for another of its rack.
+
+use minos_proto::native::ReplyRecord;
+
+use super::{Core, OpId, operation::Phase};
+use crate::{Error, Request, Verb};
+
+/// An operation that this server has not executed and will not: another node of the rack owns its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// The operation, which has ended here.
+    pub id: OpId,
+    /// Its request, as it was submitted.
+    pub request: Request,
+    /// The number of the owner.
+    pub owner: u32,
+    /// The epoch of the directory that says so.
+    pub epoch: u64,
+}
+
+impl Core {
+    /// From now on operations for other nodes leave by [`Core::poll_stray`], instead of with [`Error::NotOwner`].
+    #[must_use]
+    pub fn in_rack(self) -> Self {
+        Self { hands_over: true, ..self }
+    }
+
+    /// Takes the next operation that another node is to execute.
+    pub fn poll_stray(&mut self) -> Option<Stray> {
+        self.strays.pop_front()
+    }
+
+    /// Ends an operation without an outcome; answers to it are ignored. Returns its request, or `None` if it has ended
+    /// or its large value is on its way. One that writes may have been executed.
+    pub fn withdraw(&mut self, id: OpId, now_ns: u64) -> Option<Request> {
+        let operation = self.operations.get_mut(id)?;
+        if matches!(operation.phase, Phase::Fetching(_) | Phase::Storing(_)) {
+            return None;
+        }
+        let request = std::mem::replace(&mut operation.request, Request::new(Verb::Ping, Vec::new()));
+        self.end(id, now_ns);
+        Some(request)
+    }
+
+    /// True if the server may send from this address.
+    pub(crate) fn is_server(&self, from: std::net::SocketAddr) -> bool {
+        self.link.is_server(from)
+    }
+
+    /// The time of the server's last answer; 0 without one.
+    pub(crate) fn heard_ns(&self) -> u64 {
+        self.link.heard_ns()
+    }
+
+    /// Handles the answer that another node owns the key. Its once number has an outcome now, at this server: no copy is
+    /// executed later.
+    #[cold]
+    pub(super) fn on_not_owner(&mut self, id: OpId, record: &ReplyRecord<'_>, now_ns: u64) {
+        if !self.hands_over {
+            return self.finish(id, Err(Error::NotOwner), now_ns);
+        }
+        if let Some(request) = self.withdraw(id, now_ns) {
+            self.strays.push_back(Stray { id, request, owner: record.item_flags, epoch: record.cas });
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! The directory of a rack, as its client uses it.
+
+use std::net::SocketAddr;
+
+use minos_base::hash_key;
+use minos_rack::MicroShards;
+use minos_unit::Directory;
+
+/// Nodes that read each other's memory.
+#[derive(Debug)]
+pub(super) struct Unit {
+    /// The seats of its nodes.
+    pub(super) seats: Vec<usize>,
+    /// The node that gets the reads submitted now, and the bytes of records that it is still to get.
+    pub(super) batch: Option<(usize, usize)>,
+}
+
+/// Who owns which key, and which seat leads there.
+#[derive(Debug)]
+pub(super) struct Map {
+    epoch: u32,
+    micro_shards: MicroShards,
+    direction_seed: u64,
+    /// The place of each micro-shard's owner in `nodes`.
+    owners: Vec<u16>,
+    nodes: Vec<Node>,
+    pub(super) units: Vec<Unit>,
+}
+
+#[derive(Debug)]
+struct Node {
+    number: u32,
+    /// Its place in `units`.
+    unit: usize,
+    seat: Option<usize>,
+}
+
+impl Map {
+    /// The map for a directory whose keys are hashed under this seed. `seat_for` finds the seat of a node at an address,
+    /// if the client can reach it.
+    pub(super) fn new(
+        directory: &Directory,
+        direction_seed: u64,
+        mut seat_for: impl FnMut(SocketAddr) -> Option<usize>,
+    ) -> Self {
+        let mut units: Vec<(u32, Unit)> = Vec::new();
+        let mut nodes = Vec::new();
+        for node in directory.nodes() {
+            let at = units.iter().position(|(number, _)| *number == node.unit.0).unwrap_or_else(|| {
+                units.push((node.unit.0, Unit { seats: Vec::new(), batch: None }));
+                units.len() - 1
+            });
+            let seat = node.address.parse().ok().and_then(&mut seat_for);
+            units[at].1.seats.extend(seat);
+            nodes.push(Node { number: node.id.0, unit: at, seat });
+        }
+        let place_of = |number: u32| nodes.binary_search_by_key(&number, |node| node.number).unwrap_or(0);
+        let owners = directory.places().map(|(_, place)| place_of(place.node.0) as u16).collect();
+        Self {
+            epoch: directory.epoch(),
+            micro_shards: directory.micro_shards(),
+            direction_seed,
+            owners,
+            nodes,
+            units: units.into_iter().map(|(_, unit)| unit).collect(),
+        }
+    }
+
+    pub(super) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    pub(super) fn nodes(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The seat of the owner of a key, if it can be reached, and the place of its unit.
+    pub(super) fn owner(&self, key: &[u8]) -> (Option<usize>, usize) {
+        let micro_shard = self.micro_shards.of(hash_key(key, self.direction_seed));
+        let owner = &self.nodes[usize::from(self.owners[micro_shard.0 as usize])];
+        (owner.seat, owner.unit)
+    }
+
+    /// The seat of the node with this number.
+    pub(super) fn seat_of(&self, number: u32) -> Option<usize> {
+        let at = self.nodes.binary_search_by_key(&number, |node| node.number).ok()?;
+        self.nodes[at].seat
+    }
+
+    /// The seats of all nodes that can be reached.
+    pub(super) fn seats(&self) -> impl Iterator<Item = usize> {
+        self.nodes.iter().filter_map(|node| node.seat)
+    }
+}

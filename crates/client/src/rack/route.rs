@@ -1,0 +1,156 @@
+//! The ways of operations: to a node, to another one, and to their end.
+
+use std::time::Duration;
+
+use super::{FIRST, Learning, Router, choose::Choice, failover::Watch, map::Map};
+use crate::{
+    Error, Outcome, Request, Verb,
+    core::{Completion, OpId, Stray},
+};
+
+/// Tags of the client's own operations. Others' are the names of slots, which have 32 bits.
+pub(super) const DIRECTORY: u64 = u64::MAX;
+pub(super) const PROBE: u64 = u64::MAX - 1;
+
+/// Times that a node may name another owner.
+const STRAYS_MAX: u32 = 8;
+/// Such times from which on the operation waits, longer each time.
+const STRAYS_AT_ONCE: u32 = 2;
+/// The wait for the first of them.
+const STRAY_WAIT_NS: u64 = 5_000_000;
+/// Time until an operation is tried again whose owner is not known.
+const UNKNOWN_WAIT_NS: u64 = 20_000_000;
+
+/// An operation that is at no node.
+#[derive(Debug)]
+pub(super) struct Parked {
+    pub(super) id: OpId,
+    request: Request,
+    pub(super) due_ns: u64,
+}
+
+impl Router {
+    /// Sends an operation to the node that is to execute it.
+    pub(super) fn route(&mut self, id: OpId, request: Request, now_ns: u64) {
+        if request.verb == Verb::Flush && !matches!(self.learning, Learning::Alone) {
+            return self.send_to_all(id, request, now_ns);
+        }
+        match self.choose(&request) {
+            Some(Choice { seat, is_movable }) => self.send(id, seat, is_movable, request, now_ns),
+            None => self.park(id, request, UNKNOWN_WAIT_NS, now_ns),
+        }
+    }
+
+    fn send(&mut self, id: OpId, seat: usize, is_movable: bool, request: Request, now_ns: u64) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let timeout = match slot.at {
+            None => request.timeout,
+            // What is left of its time.
+            Some(_) => Some(Duration::from_nanos(slot.deadline_ns.saturating_sub(now_ns))),
+        };
+        if slot.at.is_some() && timeout.is_some_and(|left| left.is_zero()) {
+            return self.end(id, request.key, Err(Error::TimedOut { was_sent: true }));
+        }
+        slot.is_movable = is_movable;
+        let request = Request { tag: id.0.into(), timeout, ..request };
+        match self.seats[seat].core.submit(request, now_ns) {
+            Ok(inner) => {
+                slot.at = Some((seat, inner));
+                if is_movable {
+                    self.watches.push_back(Watch::new(id, (seat, inner), now_ns, self.failover_ns));
+                }
+                // It may have ended already.
+                self.collect(seat, now_ns);
+            }
+            Err(full) => self.end(id, full.0.key, Err(Error::Busy)),
+        }
+    }
+
+    /// Sends an operation to every node, once all are known.
+    fn send_to_all(&mut self, id: OpId, request: Request, now_ns: u64) {
+        let seats: Vec<usize> = self.map.iter().flat_map(Map::seats).collect();
+        if seats.is_empty() {
+            // Something must be sent for the server to answer.
+            self.probe(FIRST, now_ns);
+            return self.park(id, request, UNKNOWN_WAIT_NS, now_ns);
+        }
+        if let Some(slot) = self.slots.get_mut(id) {
+            slot.left = seats.len();
+        }
+        for seat in seats {
+            self.send(id, seat, false, request.clone(), now_ns);
+        }
+    }
+
+    pub(super) fn park(&mut self, id: OpId, request: Request, wait_ns: u64, now_ns: u64) {
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let due_ns = now_ns.saturating_add(wait_ns).min(slot.deadline_ns);
+        self.parked.push(Parked { id, request, due_ns });
+    }
+
+    /// Sends the parked operations that are due.
+    pub(super) fn unpark(&mut self, now_ns: u64) {
+        if !self.parked.iter().any(|parked| parked.due_ns <= now_ns) {
+            return;
+        }
+        for parked in std::mem::take(&mut self.parked) {
+            let Parked { id, request, due_ns } = parked;
+            let Some(slot) = self.slots.get_mut(id) else { continue };
+            if slot.deadline_ns <= now_ns {
+                let was_sent = slot.at.is_some();
+                self.end(id, request.key, Err(Error::TimedOut { was_sent }));
+            } else if due_ns <= now_ns {
+                self.route(id, request, now_ns);
+            } else {
+                self.parked.push(Parked { id, request, due_ns });
+            }
+        }
+    }
+
+    /// Takes over the end of an operation at a seat.
+    pub(super) fn on_completion(&mut self, at: usize, completion: Completion, now_ns: u64) {
+        let Completion { tag, key, result, .. } = completion;
+        match tag {
+            DIRECTORY => return self.on_directory(result, now_ns),
+            PROBE => return self.seats[at].is_probed = false,
+            _ => {}
+        }
+        let id = OpId(tag as u32);
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        slot.left -= 1;
+        if slot.left > 0 {
+            slot.error = slot.error.take().or(result.err());
+            return;
+        }
+        let result = slot.error.take().map_or(result, Err);
+        self.end(id, key, result);
+    }
+
+    /// Ends an operation.
+    pub(super) fn end(&mut self, id: OpId, key: Vec<u8>, result: Result<Outcome, Error>) {
+        if let Some(slot) = self.slots.remove(id) {
+            self.completions.push_back(Completion { id, tag: slot.tag, key, result });
+        }
+    }
+
+    /// Sends an operation to the owner that a node has named.
+    pub(super) fn on_stray(&mut self, stray: Stray, now_ns: u64) {
+        let Stray { request, owner, epoch, .. } = stray;
+        let id = OpId(request.tag as u32);
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        slot.strays += 1;
+        let strays = slot.strays;
+        if strays > STRAYS_MAX {
+            return self.end(id, request.key, Err(Error::NotOwner));
+        }
+        if self.map.as_ref().is_some_and(|map| u64::from(map.epoch()) < epoch) {
+            self.want_directory(now_ns);
+        }
+        let seat = self.map.as_ref().and_then(|map| map.seat_of(owner));
+        match seat {
+            Some(seat) if strays <= STRAYS_AT_ONCE => self.send(id, seat, false, request, now_ns),
+            Some(_) => self.park(id, request, STRAY_WAIT_NS * u64::from(strays), now_ns),
+            None => self.park(id, request, UNKNOWN_WAIT_NS, now_ns),
+        }
+    }
+}
