@@ -18,6 +18,8 @@ pub(crate) struct Rack {
     lines: std::io::Lines<BufReader<ChildStdout>>,
     /// Address and process of each node.
     pub(crate) nodes: Vec<(SocketAddr, u32)>,
+    /// Addresses for native clients, of a rack that serves them.
+    pub(crate) native: Vec<SocketAddr>,
     pub(crate) folder: TempDir,
 }
 
@@ -30,7 +32,7 @@ impl Rack {
         command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut rack = Self { process, lines, nodes: Vec::new(), folder };
+        let mut rack = Self { process, lines, nodes: Vec::new(), native: Vec::new(), folder };
         for node in 0..nodes {
             let (number, address, pid) = rack.announced();
             assert_eq!(number, node);
@@ -44,7 +46,16 @@ impl Rack {
     pub(crate) fn announced(&mut self) -> (usize, SocketAddr, u32) {
         let line = self.lines.next().expect("the rack has ended").unwrap();
         let words: Vec<&str> = line.split(' ').collect();
-        let ["node", number, "memcached", address, "pid", pid] = words[..] else { panic!("{line}") };
+        let (number, address, pid) = match words[..] {
+            ["node", number, "memcached", address, "pid", pid] => (number, address, pid),
+            ["node", number, "memcached", address, "native", native, "pid", pid] => {
+                if self.native.len() == self.nodes.len() {
+                    self.native.push(native.parse().unwrap());
+                }
+                (number, address, pid)
+            }
+            _ => panic!("{line}"),
+        };
         (number.parse().unwrap(), address.parse().unwrap(), pid.parse().unwrap())
     }
 

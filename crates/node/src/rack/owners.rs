@@ -93,7 +93,7 @@ impl<M: Mode> Rack<M> {
     }
 
     /// Replaces the attached memory of a node.
-    pub(super) fn attach(&self, node: usize, table: Option<Arc<ReadOnly<M>>>, state: &'static str) {
+    pub(crate) fn attach(&self, node: usize, table: Option<Arc<ReadOnly<M>>>, state: &'static str) {
         *self.neighbour(node) = Neighbour { table, state };
         self.version.fetch_add(1, Ordering::Release);
     }

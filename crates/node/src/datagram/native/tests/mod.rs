@@ -5,6 +5,7 @@ mod direction;
 mod large;
 mod once;
 mod operations;
+mod rack;
 mod secrecy;
 pub(super) mod site;
 mod trains;

@@ -84,6 +84,20 @@ impl Egress for Wire {
     }
 }
 
+/// What a server of so many workers is told besides its configuration.
+pub(super) fn setting(workers: u16, base_port: u16, direction_seed: Option<u64>) -> NativeSetting {
+    NativeSetting {
+        queues: workers,
+        base_port,
+        value_bytes_max: 1 << 20,
+        evicts_from_flash: false,
+        holds_replies: false,
+        direction_seed,
+        entropy: std::array::from_fn(|at| at as u8),
+        start: Instant::now(),
+    }
+}
+
 /// A server of some workers over one store of 8 MiB.
 pub(super) struct Site {
     pub(super) store: Arc<Engine<StoreMode>>,
@@ -110,21 +124,21 @@ impl Site {
         let store_config =
             StoreConfig { value_bytes_max: 1 << 20, hash_seed: HASH_SEED, ..StoreConfig::new(8 << 20) };
         let store = Arc::new(Engine::create(&store_config).expect("that much memory can be had"));
-        let now = Instant::now();
-        let setting = NativeSetting {
-            queues: workers,
-            base_port: 7000,
-            value_bytes_max: 1 << 20,
-            evicts_from_flash: false,
-            holds_replies: false,
-            direction_seed: None,
-            entropy: std::array::from_fn(|at| at as u8),
-            start: now,
-        };
-        let shared = Arc::new(NativeShared::new(Arc::clone(&store), Clock::new(), config, &setting));
-        let worker = |id| NativeWorker::standalone(Arc::clone(&shared), WorkerId(id));
+        let setting = setting(workers, 7000, None);
+        let shared = NativeShared::new(Arc::clone(&store), Clock::new(), config, &setting);
+        Self::over(store, Arc::new(shared), setting.start, |worker| worker)
+    }
+
+    /// A server of these parts, whose workers `finish` completes.
+    pub(super) fn over(
+        store: Arc<Engine<StoreMode>>,
+        shared: Arc<NativeShared<StoreMode>>,
+        now: Instant,
+        finish: impl Fn(NativeWorker<'static, StoreMode>) -> NativeWorker<'static, StoreMode>,
+    ) -> Self {
+        let worker = |id| finish(NativeWorker::standalone(Arc::clone(&shared), WorkerId(id as u16)));
         Self {
-            workers: (0..workers).map(worker).collect(),
+            workers: (0..shared.queues).map(worker).collect(),
             store,
             shared,
             placement: SizeLimit { class_max: SizeClass::MAX, large_worker: None },

@@ -1,0 +1,463 @@
+//! Nodes of a rack, and the client that knows racks, over a network that loses, repeats and delays.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap, HashMap},
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use minos_base::{Clock, seeded};
+use minos_client::{Config, OnceFor, Outcome, ReadBy, Request, Verb, core::OpId, rack::Router};
+use minos_engine::{Backing, Engine, ReadOnly, StoreConfig, StoreMode};
+use minos_proto::native::{Detail, OpFlags, Opcode, Operation, Status};
+use rand::{RngExt, rngs::StdRng};
+
+use super::site::{Client, HASH_SEED, Site, config, setting};
+use crate::{
+    datagram::native::NativeShared,
+    rack::{
+        Rack, RackCounters, RackView,
+        config::{RackConfig, RackNode},
+    },
+};
+
+const WORKERS: u16 = 2;
+const MICRO_SHARDS: u32 = 64;
+const PORTS: u16 = 10;
+/// Largest way of a datagram.
+const TRAVEL_NS: u64 = 2_000_000;
+const MS: u64 = 1_000_000;
+
+/// The nodes of a rack.
+struct Nodes {
+    sites: Vec<Site>,
+    racks: Vec<Arc<Rack<StoreMode>>>,
+    counters: Vec<Arc<RackCounters>>,
+}
+
+fn address(node: usize) -> SocketAddr {
+    ([127, 0, 0, 1], 7000 + PORTS * node as u16).into()
+}
+
+fn rack_config(node: usize, units: &[u32]) -> RackConfig {
+    let peer =
+        |(number, &unit)| RackNode { unit, path: format!("/{number}").into(), native: Some(address(number)) };
+    RackConfig {
+        name: "test".to_owned(),
+        node,
+        nodes: units.iter().enumerate().map(peer).collect(),
+        micro_shards: MICRO_SHARDS,
+        timeout: Duration::from_secs(1),
+        waiting_max: 8,
+    }
+}
+
+impl Nodes {
+    /// Nodes of these units, which read each other's memory.
+    fn new(units: &[u32]) -> Self {
+        let mut nodes = Self { sites: Vec::new(), racks: Vec::new(), counters: Vec::new() };
+        let start = Instant::now();
+        for node in 0..units.len() {
+            let config_of_store = StoreConfig {
+                value_bytes_max: 1 << 20,
+                hash_seed: HASH_SEED,
+                backing: Backing::Memfd,
+                micro_shards: MICRO_SHARDS,
+                ..StoreConfig::new(8 << 20)
+            };
+            let store = Engine::<StoreMode>::create(&config_of_store).expect("that much memory can be had");
+            let (store, clock) = (Arc::new(store), Clock::new());
+            let rack_config = rack_config(node, units);
+            let seed = Some(rack_config.direction_seed());
+            let rack = Arc::new(Rack::new(rack_config));
+            rack.own(&store);
+            let setting = setting(WORKERS, address(node).port(), seed);
+            let shared = Arc::new(NativeShared::new(Arc::clone(&store), clock, &config(), &setting));
+            let counters = Arc::<RackCounters>::default();
+            let view = || RackView::new(Arc::clone(&rack), &clock, Arc::clone(&counters));
+            nodes.sites.push(Site::over(store, shared, start, |worker| worker.of_rack(Some(view()))));
+            nodes.racks.push(rack);
+            nodes.counters.push(counters);
+        }
+        nodes
+    }
+
+    fn attach(&self) {
+        for rack in &self.racks {
+            for node in rack.unit() {
+                let memory = self.sites[node].store.descriptor_to_read().expect("it is a file");
+                let table = ReadOnly::from_descriptor(memory).expect("it is a table");
+                rack.attach(node, Some(Arc::new(table)), "attached");
+            }
+        }
+    }
+
+    fn counter(&self, node: usize, name: &str) -> u64 {
+        self.counters[node].all().find(|(other, _)| *other == name).expect("there is such a counter").1
+    }
+
+    fn sum(&self, name: &str) -> u64 {
+        (0..self.sites.len()).map(|node| self.counter(node, name)).sum()
+    }
+
+    /// A key that this node owns, or another one.
+    fn key(&self, node: usize, is_own: bool) -> String {
+        let is_meant = |key: &String| self.racks[node].elsewhere(key.as_bytes()).is_none() == is_own;
+        (0..).map(|number| format!("key{number}")).find(is_meant).expect("there are many")
+    }
+}
+
+#[test]
+fn a_read_is_answered_from_the_memory_of_the_owner() {
+    let mut nodes = Nodes::new(&[0, 0]);
+    nodes.attach();
+    let key = nodes.key(0, false);
+    let mut owner = Client::of(&mut nodes.sites[1]);
+    let put = owner.put(key.as_bytes(), b"value");
+    let stored = owner.ask_one(&mut nodes.sites[1], put);
+    let mut other = Client::of(&mut nodes.sites[0]);
+    let read = other.ask_one(&mut nodes.sites[0], other.get(key.as_bytes()));
+    assert_eq!((read.status, read.value.as_slice(), read.cas), (Status::Ok, &b"value"[..], stored.cas));
+    let (theirs, missing) = (nodes.key(0, false) + "x", other.get(b"no such key"));
+    let absent = other.ask(&mut nodes.sites[0], &[other.get(theirs.as_bytes()), missing]);
+    assert!(absent.iter().all(|answer| answer.status == Status::NotFound), "{absent:?}");
+    assert!(nodes.counter(0, "remote_hits") == 1 && nodes.counter(0, "native_not_owner") == 0);
+    // A value that fits no datagram, and every write, are the owner's.
+    let large = vec![7; 3000];
+    let large = owner.put(key.as_bytes(), &large);
+    assert_eq!(owner.ask_one(&mut nodes.sites[1], large).status, Status::Ok);
+    let operations = [
+        other.get(key.as_bytes()),
+        other.put(key.as_bytes(), b"x"),
+        other.operation(Opcode::Incr, key.as_bytes(), b""),
+        other.operation(Opcode::GetTouch, key.as_bytes(), b""),
+        other.operation(Opcode::Fetch, key.as_bytes(), b""),
+    ];
+    for operation in operations {
+        let answer = other.ask_one(&mut nodes.sites[0], operation);
+        assert_eq!((answer.status, answer.item_flags, answer.cas), (Status::NotOwner, 1, 1), "{operation:?}");
+        assert!(answer.value.is_empty());
+    }
+}
+
+#[test]
+fn that_another_node_owns_the_key_is_an_outcome() {
+    let mut nodes = Nodes::new(&[0, 0]);
+    let (theirs, own) = (nodes.key(0, false), nodes.key(0, true));
+    let mut client = Client::with_session(&mut nodes.sites[0]);
+    let once = |client: &Client, key: &'static str, once| {
+        let incr = client.operation(Opcode::Add, key.as_bytes(), b"1");
+        Operation { flags: OpFlags::ONCE, detail: Detail { once, ..incr.detail }, ..incr }
+    };
+    let (theirs, own): (&'static str, &'static str) = (theirs.leak(), own.leak());
+    let refused = client.ask_one(&mut nodes.sites[0], once(&client, theirs, 5));
+    assert_eq!(refused.status, Status::NotOwner);
+    // Had the key come here meanwhile, a copy would not be executed.
+    assert_eq!(client.ask_one(&mut nodes.sites[0], once(&client, own, 5)), refused);
+    assert_eq!(client.ask_one(&mut nodes.sites[0], once(&client, own, 6)).status, Status::Ok);
+    // One that was executed before its key left has its first outcome.
+    assert_eq!(client.ask_one(&mut nodes.sites[0], once(&client, theirs, 6)).status, Status::Ok);
+    // Without a session, nobody could tell.
+    client.header.session = 99;
+    assert_eq!(client.ask_one(&mut nodes.sites[0], once(&client, theirs, 7)).status, Status::NoSession);
+}
+
+#[test]
+fn the_directory_comes_in_pages() {
+    let mut nodes = Nodes::new(&[3; 64]);
+    let mut client = Client::of(&mut nodes.sites[9]);
+    let page = |first: u64, client: &Client| {
+        let operation = client.operation(Opcode::Directory, b"", b"");
+        Operation { detail: Detail { operand: first, ..operation.detail }, ..operation }
+    };
+    let (mut bytes, mut pages) = (Vec::new(), 0);
+    loop {
+        let answer = client.ask_one(&mut nodes.sites[9], page(bytes.len() as u64, &client));
+        bytes.extend_from_slice(&answer.value);
+        assert_eq!((answer.cas >> 32, answer.item_flags as usize), (1, bytes.len()));
+        pages += 1;
+        if answer.cas & 0xffff_ffff == bytes.len() as u64 {
+            break;
+        }
+    }
+    let directory = minos_unit::Directory::decode(&bytes).unwrap();
+    assert!(
+        pages > 1 && directory.nodes().len() == 64 && directory.nodes()[7].address == address(7).to_string()
+    );
+    let beyond = client.ask_one(&mut nodes.sites[9], page(bytes.len() as u64 + 1, &client));
+    assert_eq!(beyond.status, Status::BadRequest);
+    let (mut alone, mut stranger) = Site::with_client(1);
+    let operation = page(0, &stranger);
+    assert_eq!(stranger.ask_one(&mut alone, operation).status, Status::NotFound);
+}
+
+/// A datagram on its way, by the time of its arrival.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Flight {
+    at_ns: u64,
+    number: u64,
+    /// The node's port, or the client.
+    node_port: u16,
+    is_to_client: bool,
+    bytes: Vec<u8>,
+}
+
+/// A client, the nodes, and the network between them, in virtual time.
+struct World {
+    nodes: Nodes,
+    router: Router,
+    client: SocketAddr,
+    random: StdRng,
+    now_ns: u64,
+    start: Instant,
+    flights: BinaryHeap<Reverse<Flight>>,
+    sent: u64,
+    /// Of a hundred datagrams.
+    lost: u32,
+    /// A node that gets nothing until a time.
+    stopped: Option<(usize, u64)>,
+    open: HashMap<OpId, Request>,
+    /// What the items must be.
+    items: BTreeMap<Vec<u8>, Vec<u8>>,
+    done: u64,
+}
+
+impl World {
+    fn new(units: &[u32], lost: u32, config: Config, seed: u64) -> Self {
+        let mut random = seeded(seed);
+        let nodes = Nodes::new(units);
+        let start = nodes.sites[0].now;
+        let first = address(random.random_range(0..units.len()));
+        let router = Router::new(config, first, random.random(), 0).expect("options that can be");
+        Self {
+            nodes,
+            router,
+            client: ([127, 0, 0, 1], 40_000).into(),
+            random,
+            now_ns: 0,
+            start,
+            flights: BinaryHeap::new(),
+            sent: 0,
+            lost,
+            stopped: None,
+            open: HashMap::new(),
+            items: BTreeMap::new(),
+            done: 0,
+        }
+    }
+
+    /// Puts a datagram on its way: once, never or twice.
+    fn send(&mut self, is_to_client: bool, node_port: u16, bytes: &[u8]) {
+        let copies = match self.random.random_range(0..100) {
+            draw if draw < self.lost => 0,
+            draw if draw < 2 * self.lost => 2,
+            _ => 1,
+        };
+        for _ in 0..copies {
+            let at_ns = self.now_ns + self.random.random_range(10_000..TRAVEL_NS);
+            self.sent += 1;
+            let number = self.sent;
+            self.flights.push(Reverse(Flight {
+                at_ns,
+                number,
+                node_port,
+                is_to_client,
+                bytes: bytes.to_vec(),
+            }));
+        }
+    }
+
+    /// Runs until no operation is open.
+    fn run(&mut self) {
+        loop {
+            self.router.on_timer(self.now_ns);
+            self.transmit();
+            self.take_completions();
+            if self.open.is_empty() {
+                return;
+            }
+            let arrives_ns = self.flights.peek().map(|flight| flight.0.at_ns);
+            let next_ns = arrives_ns.into_iter().chain(self.router.next_timer()).min();
+            self.now_ns = next_ns.expect("something will happen").max(self.now_ns);
+            while self.flights.peek().is_some_and(|flight| flight.0.at_ns <= self.now_ns) {
+                if let Some(Reverse(flight)) = self.flights.pop() {
+                    self.arrive(flight);
+                }
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        let mut trains = Vec::new();
+        while let Some(train) = self.router.poll_transmit(self.now_ns) {
+            trains.push((train.to.port(), train.bytes.to_vec(), train.segment_bytes));
+        }
+        for (port, bytes, segment_bytes) in trains {
+            bytes.chunks(segment_bytes).for_each(|datagram| self.send(false, port, datagram));
+        }
+    }
+
+    fn arrive(&mut self, flight: Flight) {
+        let Flight { node_port, is_to_client, bytes, .. } = flight;
+        if is_to_client {
+            let from = ([127, 0, 0, 1], node_port).into();
+            return self.router.receive(from, &bytes, bytes.len(), self.now_ns);
+        }
+        let node = usize::from((node_port - 7000) / PORTS);
+        if let Some((stopped, until_ns)) = self.stopped
+            && stopped == node
+            && self.now_ns < until_ns
+        {
+            // It waits in the socket.
+            self.flights.push(Reverse(Flight { at_ns: until_ns, bytes, ..flight }));
+            return;
+        }
+        let site = &mut self.nodes.sites[node];
+        site.now = self.start + Duration::from_nanos(self.now_ns);
+        let queue = usize::from(node_port) - 7000 - node * usize::from(PORTS);
+        let segment_bytes = bytes.len();
+        let trains = site.deliver(queue, &[(self.client, bytes, segment_bytes)]);
+        for train in trains {
+            train.datagrams().for_each(|datagram| self.send(true, node_port, datagram));
+        }
+    }
+
+    fn submit(&mut self, request: Request) {
+        let id = self.router.submit(request.clone(), self.now_ns).expect("there is room");
+        self.open.insert(id, request);
+    }
+
+    /// Compares what has ended with the items, of which no two operations at a time are about the same.
+    fn take_completions(&mut self) {
+        while let Some(completion) = self.router.poll_completion() {
+            let request = self.open.remove(&completion.id).expect("it was open");
+            let outcome = completion.result.unwrap_or_else(|error| panic!("{request:?}: {error}"));
+            self.done += 1;
+            let key = request.key;
+            let item = self.items.get(&key).cloned();
+            match (request.verb, outcome) {
+                (Verb::Get, Outcome::Missing) => assert_eq!(item, None),
+                (Verb::Get, Outcome::Value(value)) => assert_eq!(item, Some(value.bytes)),
+                (Verb::Put, Outcome::Done { .. }) => drop(self.items.insert(key, request.value)),
+                (Verb::Append, Outcome::Done { .. }) => {
+                    self.items.insert(key, [item.expect("it is there"), request.value].concat());
+                }
+                (Verb::Append, Outcome::NotStored) | (Verb::Delete, Outcome::Missing) => {
+                    assert_eq!(item, None)
+                }
+                (Verb::Delete, Outcome::Done { .. }) => assert!(self.items.remove(&key).is_some()),
+                (Verb::Flush, Outcome::Done { .. }) => self.items.clear(),
+                (verb, outcome) => panic!("{verb:?} of {item:?} ended with {outcome:?}"),
+            }
+        }
+    }
+
+    /// Some operations on different keys at once, many of them reads.
+    fn burst(&mut self, keys: u32) {
+        for key in 0..keys {
+            let key = format!("key{key}");
+            let verb = match self.random.random_range(0..10) {
+                0..6 => Verb::Get,
+                6 | 7 => Verb::Put,
+                8 => Verb::Append,
+                _ => Verb::Delete,
+            };
+            let bytes = match self.random.random_range(0..8) {
+                _ if !matches!(verb, Verb::Put | Verb::Append) => 0,
+                0 => self.random.random_range(1000..20_000),
+                _ => self.random.random_range(1..100),
+            };
+            let byte = self.random.random();
+            self.submit(Request::new(verb, key).value(vec![byte; bytes]));
+        }
+        self.router.flush();
+        self.run();
+    }
+}
+
+fn patient() -> Config {
+    Config::new()
+        .timeout(Duration::from_secs(100))
+        .retry_between(Duration::from_millis(5), Duration::from_millis(100))
+        .datagram_bytes_max(1400)
+        .once_for(OnceFor::AllWrites)
+}
+
+#[test]
+fn a_client_sees_one_store_over_a_faulty_network() {
+    let (mut reads, mut refused, mut failed_over) = (0, 0, 0);
+    for seed in 0..40 {
+        let units: &[u32] = [&[0, 0, 0][..], &[0, 1, 0, 1], &[0, 1], &[4]][seed as usize % 4];
+        let read_by = if seed % 3 == 0 { ReadBy::TwoChoices } else { ReadBy::Uniform };
+        let mut world = World::new(units, [0, 5, 20][seed as usize % 3], patient().read_by(read_by), seed);
+        if seed % 5 != 4 {
+            world.nodes.attach();
+        }
+        for round in 0..20 {
+            if round % 4 == 3 {
+                let node = world.random.random_range(0..units.len());
+                world.stopped = Some((node, world.now_ns + 300 * MS));
+            }
+            world.burst(30);
+            if round == 10 {
+                world.submit(Request::new(Verb::Flush, ""));
+                world.run();
+            }
+        }
+        assert_eq!(world.done, 601);
+        assert_eq!(world.router.rack(), Some((1, units.len())));
+        reads += world.nodes.sum("remote_hits");
+        refused += world.nodes.sum("native_not_owner");
+        failed_over += world.router.counters().failovers;
+    }
+    assert!(reads > 500 && refused > 100 && failed_over > 100, "{reads} {refused} {failed_over}");
+}
+
+#[test]
+fn reads_of_a_stopped_owner_wait_for_little() {
+    let mut world = World::new(&[0, 0, 0], 0, patient(), 3);
+    world.nodes.attach();
+    let key = world.nodes.key(1, true);
+    while world.router.rack().is_none() {
+        world.submit(Request::new(Verb::Put, key.as_str()).value("value"));
+        world.run();
+    }
+    let stopped_ns = world.now_ns;
+    world.stopped = Some((1, stopped_ns + 10_000 * MS));
+    for _ in 0..1000 {
+        world.submit(Request::new(Verb::Get, key.as_str()));
+        world.run();
+    }
+    // Each takes 4 ms at most; two may have waited for the stopped node.
+    let took_ms = (world.now_ns - stopped_ns) / MS;
+    assert!(took_ms < 1000 * 4 + 2 * 60, "{took_ms}");
+    let reads = [world.nodes.counter(0, "remote_hits"), world.nodes.counter(2, "remote_hits")];
+    assert!(reads.iter().all(|reads| (400..=600).contains(reads)), "{reads:?}");
+    // It gets its share again once it is back.
+    world.now_ns = stopped_ns + 10_001 * MS;
+    for _ in 0..1200 {
+        world.submit(Request::new(Verb::Get, key.as_str()));
+        world.run();
+    }
+    let reads = world.nodes.sum("remote_hits") - 1000;
+    assert!((700..=900).contains(&reads), "{reads}");
+}
+
+#[test]
+fn keys_of_a_vector_share_a_datagram_for_each_unit() {
+    let mut world = World::new(&[0, 1, 0, 1], 0, patient(), 5);
+    world.nodes.attach();
+    world.burst(30);
+    for _ in 0..10 {
+        let sent = world.router.counters().datagrams_sent;
+        for key in 0..30 {
+            world.submit(Request::new(Verb::Get, format!("key{key}")));
+        }
+        world.router.flush();
+        world.transmit();
+        assert_eq!(world.router.counters().datagrams_sent - sent, 2);
+        world.run();
+    }
+}
