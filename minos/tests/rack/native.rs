@@ -130,6 +130,29 @@ fn reads_go_on_while_the_owner_is_stopped() {
 }
 
 #[test]
+fn reads_go_on_while_the_owner_is_started_again() {
+    let mut rack = Rack::up(3, &["--native"]);
+    let key = rack.key_of(1);
+    let mut client = native(&rack, 0, patient());
+    for (round, signal) in [Signal::KILL, Signal::TERM, Signal::KILL, Signal::TERM].into_iter().enumerate() {
+        client.put(&key, value(round)).unwrap();
+        rack.signal(1, signal);
+        let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+        while begun.elapsed() < Duration::from_millis(250) {
+            let asked = Instant::now();
+            assert_eq!(client.get(&key).unwrap().unwrap().bytes, value(round));
+            longest = longest.max(asked.elapsed());
+        }
+        assert!(longest < Duration::from_secs(1), "{longest:?}");
+        // It waits until the node is back.
+        client.put(&key, "again").unwrap();
+        rack.wait_for_restart(1);
+        rack.wait_until_attached();
+        assert_eq!(client.get(&key).unwrap().unwrap().bytes, b"again");
+    }
+}
+
+#[test]
 fn commands_of_native_clients_use_the_whole_rack() {
     let rack = Rack::up(3, &["--native"]);
     let minos = |arguments: &[&str], server: SocketAddr| {

@@ -58,6 +58,11 @@ impl Core {
         self.servers.all.extend(others);
     }
 
+    /// True if the server has said that it is stopping, and nothing else since.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.servers.is_leaving() || self.servers.left > 0
+    }
+
     /// From now on uses no server but the current one.
     pub(crate) fn stay(&mut self) {
         self.servers.all = vec![self.link.server()];

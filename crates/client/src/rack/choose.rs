@@ -19,8 +19,8 @@ impl Router {
         let fixed = |seat| Choice { seat, is_movable: false };
         let Some(map) = &mut self.map else { return Some(fixed(FIRST)) };
         if !request.verb.names_item() {
-            let others = map.seats().find(|&seat| !self.seats[seat].is_silent);
-            let first = (!self.seats[FIRST].is_silent).then_some(FIRST);
+            let others = map.seats().find(|&seat| !self.seats[seat].is_away());
+            let first = (!self.seats[FIRST].is_away()).then_some(FIRST);
             return Some(fixed(first.or(others).unwrap_or(FIRST)));
         }
         let (owner, unit) = map.owner(&request.key);
@@ -30,7 +30,7 @@ impl Router {
         let unit = &mut map.units[unit];
         let bytes = padded(request.verb.opcode().head_bytes() + request.key.len());
         let seat = match &mut unit.batch {
-            Some((seat, left_bytes)) if *left_bytes >= bytes && !self.seats[*seat].is_silent => {
+            Some((seat, left_bytes)) if *left_bytes >= bytes && !self.seats[*seat].is_away() => {
                 *left_bytes -= bytes;
                 *seat
             }
@@ -54,7 +54,7 @@ impl Router {
 
 /// Draws a node of a unit, one that answers if there is any.
 fn draw(unit: &Unit, seats: &[Seat], by: ReadBy, dice: &mut SmallRng) -> Option<usize> {
-    let awake = || unit.seats.iter().copied().filter(|&seat| !seats[seat].is_silent);
+    let awake = || unit.seats.iter().copied().filter(|&seat| !seats[seat].is_away());
     let count = awake().count() as u64;
     if count == 0 {
         return unit.seats.get(below(unit.seats.len() as u64, dice) as usize).copied();

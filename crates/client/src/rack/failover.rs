@@ -34,20 +34,22 @@ impl Router {
             }
         }
         for seat in 0..self.seats.len() {
-            if self.seats[seat].is_silent {
+            if self.seats[seat].is_away() {
                 self.probe(seat, now_ns);
             }
         }
     }
 
-    /// Takes all reads from the node of this one, unless the node has said anything since.
+    /// Takes all reads from the node of this one, unless the node has said anything since. One that is stopping begins
+    /// none.
     fn judge(&mut self, watch: Watch, now_ns: u64) {
         let (seat, _) = watch.at;
-        if self.seats[seat].core.heard_ns() >= watch.since_ns {
+        let is_heard = self.seats[seat].core.heard_ns() >= watch.since_ns;
+        if is_heard && !self.seats[seat].is_away() {
             self.watches.push_back(Watch::new(watch.id, watch.at, now_ns, self.failover_ns));
             return;
         }
-        self.seats[seat].is_silent = true;
+        self.seats[seat].is_silent |= !is_heard;
         for id in self.slots.movable_at(seat) {
             self.take_away(id, now_ns);
         }

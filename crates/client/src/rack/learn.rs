@@ -47,7 +47,7 @@ impl Router {
         let (seat, request) = match &self.map {
             None => (FIRST, request),
             Some(map) => {
-                let awake: Vec<usize> = map.seats().filter(|&seat| !self.seats[seat].is_silent).collect();
+                let awake: Vec<usize> = map.seats().filter(|&seat| !self.seats[seat].is_away()).collect();
                 let drawn = awake.get(below(awake.len() as u64, &mut self.dice) as usize);
                 let patience = Duration::from_nanos(self.failover_ns.saturating_mul(PATIENCE));
                 (drawn.copied().unwrap_or(FIRST), request.timeout(patience))

@@ -76,6 +76,13 @@ struct Seat {
     is_probed: bool,
 }
 
+impl Seat {
+    /// True if reads are better sent to another node.
+    fn is_away(&self) -> bool {
+        self.is_silent || self.core.is_draining()
+    }
+}
+
 /// What the client knows of its servers' rack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Learning {

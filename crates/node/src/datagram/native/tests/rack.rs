@@ -14,13 +14,14 @@ use minos_engine::{Backing, Engine, ReadOnly, StoreConfig, StoreMode};
 use minos_proto::native::{Detail, OpFlags, Opcode, Operation, Status};
 use rand::{RngExt, rngs::StdRng};
 
-use super::site::{Client, HASH_SEED, Site, config, setting};
+use super::site::{Client, HASH_SEED, SECRET, Site, config, sealed_config, setting};
 use crate::{
     datagram::native::NativeShared,
     rack::{
         Rack, RackCounters, RackView,
         config::{RackConfig, RackNode},
     },
+    server::config::NativeConfig,
 };
 
 const WORKERS: u16 = 2;
@@ -56,7 +57,7 @@ fn rack_config(node: usize, units: &[u32]) -> RackConfig {
 
 impl Nodes {
     /// Nodes of these units, which read each other's memory.
-    fn new(units: &[u32]) -> Self {
+    fn new(units: &[u32], config: &NativeConfig) -> Self {
         let mut nodes = Self { sites: Vec::new(), racks: Vec::new(), counters: Vec::new() };
         let start = Instant::now();
         for node in 0..units.len() {
@@ -74,7 +75,7 @@ impl Nodes {
             let rack = Arc::new(Rack::new(rack_config));
             rack.own(&store);
             let setting = setting(WORKERS, address(node).port(), seed);
-            let shared = Arc::new(NativeShared::new(Arc::clone(&store), clock, &config(), &setting));
+            let shared = Arc::new(NativeShared::new(Arc::clone(&store), clock, config, &setting));
             let counters = Arc::<RackCounters>::default();
             let view = || RackView::new(Arc::clone(&rack), &clock, Arc::clone(&counters));
             nodes.sites.push(Site::over(store, shared, start, |worker| worker.of_rack(Some(view()))));
@@ -111,7 +112,7 @@ impl Nodes {
 
 #[test]
 fn a_read_is_answered_from_the_memory_of_the_owner() {
-    let mut nodes = Nodes::new(&[0, 0]);
+    let mut nodes = Nodes::new(&[0, 0], &config());
     nodes.attach();
     let key = nodes.key(0, false);
     let mut owner = Client::of(&mut nodes.sites[1]);
@@ -144,7 +145,7 @@ fn a_read_is_answered_from_the_memory_of_the_owner() {
 
 #[test]
 fn that_another_node_owns_the_key_is_an_outcome() {
-    let mut nodes = Nodes::new(&[0, 0]);
+    let mut nodes = Nodes::new(&[0, 0], &config());
     let (theirs, own) = (nodes.key(0, false), nodes.key(0, true));
     let mut client = Client::with_session(&mut nodes.sites[0]);
     let once = |client: &Client, key: &'static str, once| {
@@ -166,7 +167,7 @@ fn that_another_node_owns_the_key_is_an_outcome() {
 
 #[test]
 fn the_directory_comes_in_pages() {
-    let mut nodes = Nodes::new(&[3; 64]);
+    let mut nodes = Nodes::new(&[3; 64], &config());
     let mut client = Client::of(&mut nodes.sites[9]);
     let page = |first: u64, client: &Client| {
         let operation = client.operation(Opcode::Directory, b"", b"");
@@ -227,7 +228,10 @@ struct World {
 impl World {
     fn new(units: &[u32], lost: u32, config: Config, seed: u64) -> Self {
         let mut random = seeded(seed);
-        let nodes = Nodes::new(units);
+        // Datagrams are sealed in some runs.
+        let is_sealed = seed % 7 == 6;
+        let nodes = Nodes::new(units, &if is_sealed { sealed_config() } else { self::config() });
+        let config = if is_sealed { config.secret(&SECRET.parse().expect("a secret")) } else { config };
         let start = nodes.sites[0].now;
         let first = address(random.random_range(0..units.len()));
         let router = Router::new(config, first, random.random(), 0).expect("options that can be");
