@@ -33,11 +33,9 @@ impl Router {
                 self.judge(watch, now_ns);
             }
         }
-        for seat in 0..self.seats.len() {
-            if self.seats[seat].is_away() {
-                self.probe(seat, now_ns);
-            }
-        }
+        let Some(map) = &self.map else { return };
+        let away: Vec<usize> = map.seats().filter(|&seat| self.seats[seat].is_away()).collect();
+        away.into_iter().for_each(|seat| self.probe(seat, now_ns));
     }
 
     /// Takes all reads from the node of this one, unless the node has said anything since. One that is stopping begins

@@ -53,9 +53,10 @@ impl Router {
                 (drawn.copied().unwrap_or(FIRST), request.timeout(patience))
             }
         };
-        if self.seats[seat].core.submit(request, now_ns).is_ok() {
-            self.learning = Learning::Asked;
-        }
+        self.learning = match self.seats[seat].core.submit(request, now_ns) {
+            Ok(_) => Learning::Asked,
+            Err(_) => Learning::Wanted { from_ns: now_ns.saturating_add(REST_NS) },
+        };
     }
 
     /// Takes over the directory that has come, or asks again.
