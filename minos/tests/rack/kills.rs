@@ -1,4 +1,5 @@
-//! Nodes that are killed and stopped under load: what clients of any node saw is linearizable for each key.
+//! Nodes that are killed and stopped under load: what clients of any node and both protocols saw is linearizable for
+//! each key.
 
 use std::{
     io,
@@ -9,6 +10,7 @@ use std::{
 };
 
 use minos_base::seeded_stream;
+use minos_client::{Config, Error, OnceFor, StoreOptions, blocking::Client as Native};
 use minos_testkit::{
     Client,
     history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with},
@@ -34,16 +36,64 @@ enum Fate<T> {
     Unknown,
 }
 
-/// One client, at a random node.
+/// The nodes, as clients of both protocols find them.
+struct Nodes {
+    legacy: Vec<SocketAddr>,
+    native: Vec<SocketAddr>,
+}
+
+/// A client of a protocol.
+enum Connection {
+    Legacy(Client),
+    Native(Box<Native>),
+}
+
+impl Connection {
+    /// A client that begins at this node; native clients of a stopped one find another.
+    fn open(nodes: &Nodes, node: usize, is_native: bool) -> Option<Self> {
+        if !is_native {
+            return Client::connect(nodes.legacy[node]).ok().map(Self::Legacy);
+        }
+        let addresses: Vec<_> =
+            (0..NODES).map(|turn| nodes.native[(node + turn) % NODES].to_string()).collect();
+        let config = Config::new().timeout(Duration::from_millis(200)).once_for(OnceFor::AllWrites);
+        Native::connect(&addresses.join(","), config).ok().map(|client| Self::Native(Box::new(client)))
+    }
+
+    fn get(&mut self, key: &str) -> io::Result<Option<Vec<u8>>> {
+        match self {
+            Self::Legacy(client) => Ok(client.get(key)?.map(|item| item.value)),
+            Self::Native(client) => Ok(client.get(key).map_err(io::Error::other)?.map(|item| item.bytes)),
+        }
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Fate<()> {
+        match self {
+            Self::Legacy(client) => fate(client.set(key, value.as_bytes()), |_| ()),
+            Self::Native(client) => native_fate(client.put_with(key, value, StoreOptions::new()), |_| ()),
+        }
+    }
+
+    /// True if there was an item.
+    fn delete(&mut self, key: &str) -> Fate<bool> {
+        match self {
+            Self::Legacy(client) => fate(client.ask(&format!("delete {key}")), |said| said == "DELETED"),
+            Self::Native(client) => native_fate(client.delete(key), |was_there| was_there),
+        }
+    }
+}
+
+/// One client, which begins at a random node.
 struct Caller<'a> {
-    nodes: &'a [SocketAddr],
+    nodes: &'a Nodes,
+    is_native: bool,
     random: StdRng,
     ticks: &'a Ticks,
     /// Number of the client; another one after each call of which nobody knows whether it will still take effect.
     name: u32,
     names: &'a AtomicU32,
     ids: &'a AtomicU32,
-    client: Option<Client>,
+    client: Option<Connection>,
     events: Vec<Event>,
 }
 
@@ -52,8 +102,8 @@ impl Caller<'_> {
         while !is_over.load(Relaxed) {
             thread::sleep(PAUSE);
             if self.client.is_none() || self.random.random_ratio(1, 20) {
-                let node = self.random.random_range(0..self.nodes.len());
-                self.client = Client::connect(self.nodes[node]).ok();
+                let node = self.random.random_range(0..NODES);
+                self.client = Connection::open(self.nodes, node, self.is_native);
             }
             let Some(mut client) = self.client.take() else { continue };
             if self.call(&mut client).is_ok() {
@@ -63,7 +113,7 @@ impl Caller<'_> {
         self.events
     }
 
-    fn call(&mut self, client: &mut Client) -> io::Result<()> {
+    fn call(&mut self, client: &mut Connection) -> io::Result<()> {
         let key = self.random.random_range(0..KEYS);
         let name = format!("kill{key}");
         let id = u64::from(self.ids.fetch_add(1, Relaxed));
@@ -72,13 +122,19 @@ impl Caller<'_> {
             0..6 => {
                 // A read without an answer tells nothing.
                 let found = client.get(&name)?;
-                let id = found.map(|it| String::from_utf8_lossy(&it.value).trim().parse().unwrap());
-                (Call::Get(id), Fate::Done(String::new()))
+                let id = found.map(|value| String::from_utf8_lossy(&value).trim().parse().unwrap());
+                (Call::Get(id), Fate::Done(()))
             }
-            6..9 => (Call::Set(id), fate(client.set(&name, format!("{id:>30}").as_bytes()))),
+            6..9 => (Call::Set(id), client.set(&name, &format!("{id:>30}"))),
             _ => {
-                let fate = fate(client.ask(&format!("delete {name}")));
-                (Call::Delete(matches!(&fate, Fate::Done(said) if said == "DELETED")), fate)
+                let fate = client.delete(&name);
+                let was_there = matches!(fate, Fate::Done(true));
+                let fate = match fate {
+                    Fate::Done(_) => Fate::Done(()),
+                    Fate::Not => Fate::Not,
+                    Fate::Unknown => Fate::Unknown,
+                };
+                (Call::Delete(was_there), fate)
             }
         };
         let returned = match fate {
@@ -95,14 +151,22 @@ impl Caller<'_> {
     }
 }
 
-fn fate(said: io::Result<String>) -> Fate<String> {
+fn fate<T>(said: io::Result<String>, meaning: impl FnOnce(&str) -> T) -> Fate<T> {
     match said {
         Ok(said) if said.starts_with("SERVER_ERROR") => {
             let is_not_done =
                 said.ends_with("cannot be reached") || said.starts_with("SERVER_ERROR too many");
             if is_not_done { Fate::Not } else { Fate::Unknown }
         }
-        Ok(said) => Fate::Done(said),
+        Ok(said) => Fate::Done(meaning(&said)),
+        Err(_) => Fate::Unknown,
+    }
+}
+
+fn native_fate<T, U>(said: Result<T, Error>, meaning: impl FnOnce(T) -> U) -> Fate<U> {
+    match said {
+        Ok(said) => Fate::Done(meaning(said)),
+        Err(Error::TimedOut { was_sent: false }) => Fate::Not,
         Err(_) => Fate::Unknown,
     }
 }
@@ -111,14 +175,16 @@ fn fate(said: io::Result<String>) -> Fate<String> {
 fn record(rack: &mut Rack, seed: u64) -> Vec<Event> {
     let (ticks, is_over) = (Ticks::default(), AtomicBool::new(false));
     let (names, ids) = (AtomicU32::new(CLIENTS), AtomicU32::new(1));
-    let nodes: Vec<SocketAddr> = rack.nodes.iter().map(|(address, _)| *address).collect();
+    let legacy = rack.nodes.iter().map(|(address, _)| *address).collect();
+    let nodes = Nodes { legacy, native: rack.native.clone() };
     let mut random = seeded_stream(seed, u64::MAX);
     assert_eq!(rack.client(0).ask("flush_all").unwrap(), "OK");
     thread::scope(|scope| {
         let (nodes, ticks, is_over, names, ids) = (&nodes, &ticks, &is_over, &names, &ids);
         let run = |name| {
             let random = seeded_stream(seed, u64::from(name));
-            Caller { nodes, random, ticks, name, names, ids, client: None, events: Vec::new() }.run(is_over)
+            let (is_native, client, events) = (name % 2 == 1, None, Vec::new());
+            Caller { nodes, is_native, random, ticks, name, names, ids, client, events }.run(is_over)
         };
         let callers: Vec<_> = (0..CLIENTS).map(|name| scope.spawn(move || run(name))).collect();
         thread::sleep(Duration::from_millis(random.random_range(5..50)));
@@ -140,7 +206,7 @@ fn record(rack: &mut Rack, seed: u64) -> Vec<Event> {
 #[test]
 fn clients_see_one_order_whatever_happens_to_nodes() {
     let kills = std::env::var("MINOS_RACK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    let mut rack = Rack::up(NODES, &["--", "--rack-timeout", "100ms"]);
+    let mut rack = Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]);
     for seed in 0..kills {
         rack.wait_until_attached();
         let history = record(&mut rack, seed);
@@ -154,7 +220,7 @@ fn clients_see_one_order_whatever_happens_to_nodes() {
 /// Another value than that of the last write before it, which no client deleted, is found out.
 #[test]
 fn a_value_of_long_ago_is_found_out() {
-    let mut rack = Rack::up(NODES, &[]);
+    let mut rack = Rack::up(NODES, &["--native"]);
     let mut history = record(&mut rack, 1);
     let end = history.iter().map(|event| event.called).max().unwrap() + 1;
     let ids = [1 << 40, (1 << 40) + 1];
