@@ -25,6 +25,11 @@ impl Core {
         Self { hands_over: true, ..self }
     }
 
+    /// From now on they do so no longer.
+    pub(crate) fn keep_strays(&mut self) {
+        self.hands_over = false;
+    }
+
     /// Takes the next operation that another node is to execute.
     pub fn poll_stray(&mut self) -> Option<Stray> {
         self.strays.pop_front()

@@ -53,6 +53,9 @@ pub struct Router {
     /// For the choice of nodes.
     dice: SmallRng,
     seats: Vec<Seat>,
+    /// True if there is one server in no rack, which gets everything as it comes. That is for ever: should the server
+    /// become a node of a rack, its clients must be made anew.
+    is_plain: bool,
     /// The seat that sends next.
     next: usize,
     /// The rack, once it is known.
@@ -113,6 +116,7 @@ impl Router {
             dice: SmallRng::from_rng(&mut random),
             random,
             seats: Vec::new(),
+            is_plain: false,
             next: 0,
             map: None,
             learning: Learning::Nothing,
@@ -149,6 +153,9 @@ impl Router {
         if self.room() == 0 {
             return Err(Full(request));
         }
+        if self.is_plain || self.becomes_plain() {
+            return self.seats[FIRST].core.submit(request, now_ns);
+        }
         let timeout_ns = request.timeout.map_or(self.timeout_ns, nanoseconds);
         let id = self.slots.insert(Slot::new(request.tag, now_ns.saturating_add(timeout_ns)));
         self.route(id, request, now_ns);
@@ -163,6 +170,9 @@ impl Router {
 
     /// Composes the next train, which counts as sent; `None` if there is nothing to send.
     pub fn poll_transmit(&mut self, now_ns: u64) -> Option<Transmit<'_>> {
+        if self.is_plain {
+            return self.seats[FIRST].core.poll_transmit(now_ns);
+        }
         for _ in 0..self.seats.len() {
             if let Some(train) = self.seats[self.next].core.compose_next(now_ns) {
                 return Some(self.seats[self.next].core.composed(train));
@@ -175,6 +185,9 @@ impl Router {
 
     /// Handles one message from `from`: datagrams of `segment_bytes`, of which the last may be shorter.
     pub fn receive(&mut self, from: SocketAddr, bytes: &[u8], segment_bytes: usize, now_ns: u64) {
+        if self.is_plain {
+            return self.seats[FIRST].core.receive(from, bytes, segment_bytes, now_ns);
+        }
         let Some(at) = self.seats.iter().position(|seat| seat.core.is_server(from)) else { return };
         self.seats[at].core.receive(from, bytes, segment_bytes, now_ns);
         self.seats[at].is_silent &= self.seats[at].core.heard_ns() != now_ns;
@@ -184,6 +197,9 @@ impl Router {
 
     /// The time to call [`Router::on_timer`], unless something else happens before.
     pub fn next_timer(&self) -> Option<u64> {
+        if self.is_plain {
+            return self.seats[FIRST].core.next_timer();
+        }
         if self.slots.is_empty() {
             return None;
         }
@@ -199,6 +215,9 @@ impl Router {
 
     /// Does what is due by now.
     pub fn on_timer(&mut self, now_ns: u64) {
+        if self.is_plain {
+            return self.seats[FIRST].core.on_timer(now_ns);
+        }
         for at in 0..self.seats.len() {
             self.seats[at].core.on_timer(now_ns);
             self.collect(at, now_ns);
@@ -210,18 +229,21 @@ impl Router {
 
     /// Takes the next completion.
     pub fn poll_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+        if self.is_plain { self.seats[FIRST].core.poll_completion() } else { self.completions.pop_front() }
     }
 
     /// The number of requests that can be submitted now.
     pub fn room(&self) -> usize {
+        if self.is_plain {
+            return self.seats[FIRST].core.room().saturating_sub(OWN_MAX);
+        }
         let unfinished = self.slots.len() + self.completions.len();
         self.config.operations_max.saturating_sub(unfinished)
     }
 
     /// Operations that have not ended.
     pub fn unfinished(&self) -> usize {
-        self.slots.len()
+        if self.is_plain { self.seats[FIRST].core.unfinished() } else { self.slots.len() }
     }
 
     /// Lowers the limit of datagrams to `bytes`, as [`Core::limit_datagrams`] does.
@@ -246,6 +268,17 @@ impl Router {
         let mut sum = Counters { failovers: self.failed_over, ..Counters::default() };
         self.seats.iter().for_each(|seat| sum.add(seat.core.counters()));
         sum
+    }
+
+    /// True if from now on everything may go to the one server, because nothing is under way.
+    fn becomes_plain(&mut self) -> bool {
+        let is_idle = self.slots.is_empty() && self.completions.is_empty();
+        let seat = &mut self.seats[FIRST];
+        if self.learning == Learning::Alone && is_idle && seat.core.unfinished() == 0 {
+            self.is_plain = true;
+            seat.core.keep_strays();
+        }
+        self.is_plain
     }
 
     /// Takes over what has ended at a seat.
