@@ -394,7 +394,8 @@ fn numbers_of_codes_are_read_as_written() {
     }
     assert_eq!(Status::from_byte(17), Status::TimedOut);
     assert_eq!(Status::from_byte(18), Status::NotDurable);
-    assert_eq!(Status::from_byte(19), Status::Unknown(19));
+    assert_eq!(Status::from_byte(19), Status::NotOwner);
+    assert_eq!(Status::from_byte(20), Status::Unknown(20));
 }
 
 #[test]
