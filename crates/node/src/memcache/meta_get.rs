@@ -31,12 +31,14 @@ enum Answer {
     Refused,
 }
 
-/// Flags that write to the item or read its state before the access changes it.
-const NEED_ENTRY: &[u8] = b"TNRlhu";
+/// True for flags that write to the item or read its state before the access changes it.
+fn needs_entry(flag: u8) -> bool {
+    matches!(flag, b'T' | b'N' | b'R' | b'l' | b'h' | b'u')
+}
 
 /// True if one of these flags does so.
-pub(super) fn needs_entry(flags: MetaFlags<'_>) -> bool {
-    flags.iter().any(|flag| NEED_ENTRY.contains(&flag[0]))
+pub(super) fn need_entry(flags: MetaFlags<'_>) -> bool {
+    flags.iter().any(|flag| needs_entry(flag[0]))
 }
 
 impl<'a> MetaGet<'a> {
@@ -61,7 +63,7 @@ impl<'a> MetaGet<'a> {
         for flag in flags.iter() {
             match flag[0] {
                 b'v' => get.wants_value = true,
-                flag if NEED_ENTRY.contains(&flag) => get.needs_entry = true,
+                flag if needs_entry(flag) => get.needs_entry = true,
                 b'O' => get.opaque_is_too_long = flag.len() > OPAQUE_BYTES_MAX,
                 _ => {}
             }

@@ -7,6 +7,7 @@ use minos_proto::memcache::{Command, Reply, Request, Store, Value, text};
 use super::{
     meta_get,
     session::{Executed, MemcacheSession, Unread},
+    store::END_BYTES,
 };
 use crate::{
     ops::{Context, Next, Placement, Work},
@@ -16,16 +17,11 @@ use crate::{
 /// The reply to a node that takes this one for the owner of a key.
 const NOT_OWNER: &[u8] = b"SERVER_ERROR this node of the rack does not own the key\r\n";
 
-/// Bytes of the line end behind a value.
-const END_BYTES: usize = text::LINE_END.len();
-
 /// True if a command is answered from the memory of the key's owner where that is possible.
 fn is_read(command: &Command<'_>) -> bool {
     match (&command.request, command.reply) {
         (Request::Get(get), Reply::Classic { .. }) => get.touch.is_none(),
-        (Request::Get(get), Reply::Meta { flags, .. }) => {
-            get.touch.is_none() && !meta_get::needs_entry(flags)
-        }
+        (Request::Get(get), Reply::Meta { flags, .. }) => get.touch.is_none() && !meta_get::need_entry(flags),
         _ => false,
     }
 }

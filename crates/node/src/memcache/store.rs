@@ -11,7 +11,7 @@ use super::{
 use crate::ops::{self, Context, LargeStore, Next, PendingStore, Placement, StoreOperation, Stored, Work};
 
 /// Bytes of the line end behind a value.
-const END_BYTES: usize = text::LINE_END.len();
+pub(super) const END_BYTES: usize = text::LINE_END.len();
 
 fn operation_of(request: &Store<'_>) -> StoreOperation {
     StoreOperation {

@@ -44,7 +44,8 @@ pub(crate) struct Links<M: Mode, P> {
     free: Vec<usize>,
     answered: VecDeque<Answered<M>>,
     buffer: Box<[u8]>,
-    hello: Vec<Box<[u8]>>,
+    /// Name of the rack.
+    rack: String,
     timeout: Duration,
     waiting_max: usize,
 }
@@ -163,7 +164,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             free: Vec::new(),
             answered: VecDeque::new(),
             buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
-            hello: (0..config.nodes.len()).map(|node| hello(&config.name, node).into()).collect(),
+            rack: config.name.clone(),
             timeout: config.timeout,
             waiting_max: config.waiting_max,
         }
@@ -225,7 +226,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         };
         if let Some((failure, counter)) = failure {
             counter.count();
-            return self.fail(part, &forward, failure, node);
+            return self.fail(part, forward.is_silent, failure, node);
         }
         counters.forwarded.count();
         let link = &mut self.links[number];
@@ -241,15 +242,15 @@ impl<M: Mode, P: Poller> Links<M, P> {
         self.under_way += 1;
     }
 
-    fn fail(&mut self, part: PartId, forward: &Forward, failure: Failure, node: usize) {
-        let text = if forward.is_silent { String::new() } else { failure.text(node) };
-        self.fill(part, text.as_bytes(), None);
+    fn fail(&mut self, part: PartId, is_silent: bool, failure: Failure, node: usize) {
+        let text = if is_silent { String::new() } else { failure.text(node) };
+        self.fill(part, text.into_bytes(), None);
     }
 
     /// Fills a hole. With the last one, the connection goes on.
-    fn fill(&mut self, PartId { batch, part }: PartId, reply: &[u8], permit: Option<ReceivePermit>) {
+    fn fill(&mut self, PartId { batch, part }: PartId, reply: Vec<u8>, permit: Option<ReceivePermit>) {
         let Some(entry) = &mut self.batches[batch] else { unreachable!("a part is filled once") };
-        entry.parts[part].reply = reply.to_vec();
+        entry.parts[part].reply = reply;
         entry.permits.extend(permit);
         entry.left -= 1;
         if entry.left > 0 {
@@ -271,10 +272,11 @@ impl<M: Mode, P: Poller> Links<M, P> {
         self.answered.push_back(Answered { connection, then, bytes });
     }
 
-    /// Sends notes, to which there is no reply; they are lost if the node cannot be reached.
+    /// Sends notes, to which there is no reply. They are lost if the node cannot be reached or takes no more bytes: it
+    /// may be stopped for long, while its memory is read.
     pub(crate) fn note(&mut self, node: usize, frame: &[u8], counters: &RackCounters, now: Instant) {
         let number = node * LINKS_PER_NODE;
-        if self.open(number, now).is_ok() {
+        if self.open(number, now).is_ok() && !self.links[number].is_blocked {
             self.links[number].output.append(frame);
             self.send(number, counters, now);
         }
@@ -296,12 +298,12 @@ impl<M: Mode, P: Poller> Links<M, P> {
         }
         let stream = Stream::connect(&link.path).inspect_err(|_| link.retry = now + RETRY)?;
         self.poller.add(Token(number as u64), stream.as_fd(), Interest::ReadWrite)?;
-        link.output.append(&self.hello[link.node]);
+        link.output.append(&hello(&self.rack, link.node));
         link.stream = Some(stream);
         Ok(())
     }
 
-    /// Sends, receives, and gives up what is late; true if anything moved.
+    /// Sends and receives; true if anything moved.
     pub(crate) fn advance(&mut self, admin: &dyn Admin, counters: &RackCounters, now: Instant) -> bool {
         if self.under_way == 0 {
             return !self.answered.is_empty();
@@ -405,7 +407,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             let Waiting { part: Some(part), mut forward, .. } = waiting else { continue };
             if drops {
                 let node = link.node;
-                self.fail(part, &forward, Failure::NoMemory, node);
+                self.fail(part, forward.is_silent, Failure::NoMemory, node);
                 continue;
             }
             if forward.nodes.len() > 1 {
@@ -417,7 +419,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             if forward.is_part && bytes.ends_with(text::END) {
                 bytes.truncate(bytes.len() - text::END.len());
             }
-            self.fill(part, &bytes, permit);
+            self.fill(part, bytes, permit);
         }
         let link = &mut self.links[number];
         link.input.drain(..taken);
@@ -437,7 +439,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             self.under_way -= 1;
             counters.forward_failed.count();
             if let Some(part) = part {
-                self.fail(part, &forward, Failure::Lost, node);
+                self.fail(part, forward.is_silent, Failure::Lost, node);
             }
         }
     }
@@ -460,8 +462,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             let node = link.node;
             for (part, is_silent) in late {
                 counters.forward_late.count();
-                let text = if is_silent { String::new() } else { Failure::Late.text(node) };
-                self.fill(part, text.as_bytes(), None);
+                self.fail(part, is_silent, Failure::Late, node);
             }
         }
     }
