@@ -11,6 +11,7 @@ pub mod limits;
 pub mod number;
 mod random;
 mod requests;
+mod safeguards;
 mod size_class;
 mod size_text;
 

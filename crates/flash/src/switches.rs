@@ -1,8 +1,6 @@
 //! Safeguards that a test turns off to see its checks fail. A product build has none of these branches.
 
-/// A safeguard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Safeguard {
+minos_base::safeguards! {
     /// Checksums depend on life and place.
     Seed,
     /// Writes are made durable.
@@ -15,36 +13,4 @@ pub(crate) enum Safeguard {
     Places,
     /// What is being copied is not used again.
     Held,
-}
-
-/// True unless a test of this thread turned the safeguard off.
-#[cfg(not(test))]
-#[inline(always)]
-pub(crate) fn is_on(_: Safeguard) -> bool {
-    true
-}
-
-#[cfg(test)]
-pub(crate) use tests::{is_on, without};
-
-#[cfg(test)]
-mod tests {
-    use super::Safeguard;
-    use std::cell::Cell;
-
-    thread_local! {
-        static OFF: Cell<Option<Safeguard>> = const { Cell::new(None) };
-    }
-
-    pub(crate) fn is_on(safeguard: Safeguard) -> bool {
-        OFF.get() != Some(safeguard)
-    }
-
-    /// Runs `work` with one safeguard off.
-    pub(crate) fn without<R>(safeguard: Option<Safeguard>, work: impl FnOnce() -> R) -> R {
-        let before = OFF.replace(safeguard);
-        let result = work();
-        OFF.set(before);
-        result
-    }
 }
