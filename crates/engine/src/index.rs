@@ -107,7 +107,7 @@ impl Index {
         let index = Self::at(start, segments);
         // Once: it may be garbage that changes.
         let buckets = index.buckets(region);
-        let has_count = (1 << SEGMENT_BITS_MIN..=segments.count << segments.bits).contains(&buckets);
+        let has_count = (1 << SEGMENT_BITS_MIN..=index.buckets_max()).contains(&buckets);
         let is_within = |segment: Offset| {
             let is_aligned = segment.words().is_multiple_of(BUCKET_WORDS as u64) && segment.words() > 0;
             is_aligned && region.try_words(segment, index.segment_words() as usize).is_some()
@@ -120,6 +120,11 @@ impl Index {
     pub(crate) fn buckets(&self, region: &View) -> u64 {
         // Acquire: the segment table and the new bucket were written before the count was raised.
         self.seen(region, BUCKETS).load(Acquire)
+    }
+
+    /// Most buckets that the table has room for.
+    pub(crate) fn buckets_max(&self) -> u64 {
+        self.segments.count << self.segments.bits
     }
 
     /// The flush generation of items that are alive.
@@ -169,7 +174,13 @@ impl Index {
     /// within the region.
     #[inline]
     pub(crate) fn seek(&self, region: &View, buckets: u64, hash: KeyHash) -> Offset {
-        let (segment, position) = self.place(number_of(buckets, hash));
+        self.seek_number(region, number_of(buckets, hash))
+    }
+
+    /// As [`Index::bucket`], for readers of words that may be garbage.
+    #[inline]
+    pub(crate) fn seek_number(&self, region: &View, number: u64) -> Offset {
+        let (segment, position) = self.place(number);
         // Relaxed: ordered by the load of the count.
         let start = region.try_word(self.start.plus(SEGMENTS + segment)).map_or(0, |word| word.load(Relaxed));
         Offset::from_words(start.wrapping_add(position * BUCKET_WORDS as u64))

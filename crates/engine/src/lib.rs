@@ -307,7 +307,7 @@ pub use mode::{Candidates, Lookup, Mode};
 pub use owner::Owner;
 pub use partition::OutOfMemory;
 pub use pinned::Pinned;
-pub use read_only::{Answer, ReadOnly, StagedOwned};
+pub use read_only::{Answer, ReadOnly, StagedOwned, Unfinished};
 pub use reservation::Reservation;
 pub use restart::{CloseError, OpenError, Opening};
 pub use stats::{ClassStats, StoreStats};

@@ -2,7 +2,7 @@
 
 use crate::{places::State, store::Engine};
 use minos_region::Ownership;
-use minos_sync::Access;
+use minos_sync::{Access, AnyWriter};
 use std::{io, os::fd::OwnedFd};
 
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
@@ -33,5 +33,14 @@ impl<M: State, A: Access> Engine<M, A> {
     /// As [`Engine::ownership`].
     pub fn set_ownership(&self, micro_shard: u32, ownership: Ownership) {
         self.memory().set_ownership(micro_shard, ownership);
+    }
+}
+
+#[expect(private_bounds, reason = "the modes, which are public, are all there is")]
+impl<M: State, A: AnyWriter> Engine<M, A> {
+    /// Gives items stored from now on CAS uniques above `floor`: tables whose items move to each other must not give
+    /// the same.
+    pub fn raise_cas(&self, floor: u64) {
+        (0..self.partitions()).for_each(|partition| self.writing_at(partition).writer.raise_cas(floor));
     }
 }

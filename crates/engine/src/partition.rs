@@ -68,6 +68,12 @@ impl<M: State> Writer<M> {
         self.cas_next += self.cas_step;
         cas
     }
+
+    /// Gives later items higher CAS uniques than `floor`.
+    pub(crate) fn raise_cas(&mut self, floor: u64) {
+        self.cas_next +=
+            floor.saturating_add(1).saturating_sub(self.cas_next).next_multiple_of(self.cas_step);
+    }
 }
 
 /// Where the sweep of a partition is. Under the partition's lock.

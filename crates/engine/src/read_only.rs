@@ -3,6 +3,7 @@
 mod burst;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 use crate::{
     candidate::{Attempt, Candidate},
@@ -20,6 +21,7 @@ use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Image, Ownership};
 use minos_sync::{Crew, ReadWord, tenure};
 use std::{marker::PhantomData, os::fd::OwnedFd, path::Path};
+pub use walk::Unfinished;
 
 /// A partition of a foreign region.
 type Foreign<'a, M> = Reader<'a, M, Crew, true>;
@@ -218,8 +220,11 @@ impl<M: Mode> ReadOnly<M> {
     }
 
     fn reader(&self, hash: KeyHash) -> Foreign<'_, M> {
-        let Contents { index, space } =
-            &self.partitions[self.hashing.partition_of(hash, self.partitions.len())];
+        self.reader_at(self.hashing.partition_of(hash, self.partitions.len()))
+    }
+
+    fn reader_at(&self, partition: usize) -> Foreign<'_, M> {
+        let Contents { index, space } = &self.partitions[partition];
         Reader {
             region: self.image.view(),
             index,

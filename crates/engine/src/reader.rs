@@ -28,7 +28,7 @@ pub(crate) const ATTEMPTS_MAX: u32 = 16;
 
 /// Buckets of the longest chain that is walked in a foreign region: where no keys were chosen to collide, a chain
 /// has only a few. A chain that this process has made has an end.
-const FOREIGN_BUCKETS_MAX: usize = 1 << 10;
+pub(crate) const FOREIGN_BUCKETS_MAX: usize = 1 << 10;
 
 /// One partition as its readers see it.
 pub(crate) struct Reader<'a, M: Places, A: Access, const IS_FOREIGN: bool = false> {
@@ -75,7 +75,7 @@ impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREI
 
     /// The words of a bucket; `None` if a foreign region refers to one that is not within it.
     #[inline(always)]
-    fn bucket(self, at: Offset) -> Option<&'a [ReadWord; BUCKET_WORDS]> {
+    pub(crate) fn bucket(self, at: Offset) -> Option<&'a [ReadWord; BUCKET_WORDS]> {
         if IS_FOREIGN { self.region.try_array(at) } else { Some(bucket_words(self.region, at)) }
     }
 

@@ -2,24 +2,23 @@
 
 use crate::{
     candidate::Attempt,
-    chain::{self, WALK_BUCKETS},
-    index::SLOTS,
+    chain::{WALK_BUCKETS, following},
+    generation::Generation,
     item::{ItemState, body},
     mode::Mode,
     places::Places,
-    reader::Reader,
+    reader::{FOREIGN_BUCKETS_MAX, Reader},
+    slot::Slot,
     store::Engine,
     versions,
 };
-use minos_base::{Seconds, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
 use minos_region::Offset;
 use minos_sync::{
     Access,
     words::{append_to, words_for},
 };
-
-/// Slots of a chain that are copied before the next version check.
-const WALK_SLOTS: usize = WALK_BUCKETS * SLOTS;
+use std::sync::atomic::Ordering::Relaxed;
 
 impl<M: Mode, A: Access> Engine<M, A> {
     /// Calls `f` for the live items in up to `buckets_max` chains of a partition, from `cursor` on, which is
@@ -54,28 +53,59 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 }
 
-impl<M: Places, A: Access> Reader<'_, M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// Calls `f` with the keys of all live items with this hash, by a consistent copy of their chain: mostly one.
+    pub fn keys_with(&self, hash: KeyHash, now: Seconds, f: impl FnMut(&[u8])) {
+        let partition = self.partition(hash);
+        let reader = self.reader(partition);
+        let mut copy = ChainCopy::default();
+        if partition.undisturbed(|| reader.copy_chain_of(hash, now, &mut copy)).is_some() {
+            copy.keys().filter(|key| self.hash(key) == hash).for_each(f);
+        }
+    }
+}
+
+impl<M: Places, A: Access, const IS_FOREIGN: bool> Reader<'_, M, A, IS_FOREIGN> {
+    /// As [`Reader::copy_chain`], for the chain of a hash, which is the same afterwards.
+    pub(crate) fn copy_chain_of(self, hash: KeyHash, now: Seconds, copy: &mut ChainCopy) -> Attempt<()> {
+        let buckets = self.index.buckets(self.region);
+        match self.copy_chain(self.head(hash), now, copy) {
+            // The key may have moved to a new bucket meanwhile.
+            Attempt::Found(()) if self.index.buckets(self.region) != buckets => Attempt::Disturbed,
+            attempt => attempt,
+        }
+    }
+
     /// Copies the keys and headers of the live items of a chain, all of one moment.
-    fn copy_chain(self, head: Offset, now: Seconds, copy: &mut ChainCopy) -> Attempt<()> {
+    pub(crate) fn copy_chain(self, head: Offset, now: Seconds, copy: &mut ChainCopy) -> Attempt<()> {
         copy.clear();
-        let version = self.region.word(head);
+        let Some(mut bucket) = self.bucket(head) else { return Attempt::Disturbed };
+        let version = &bucket[0];
         let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
         let generation = self.index.generation(self.region);
-        for (at, place) in chain::places(self.region, head).enumerate() {
-            if at % WALK_SLOTS == WALK_SLOTS - 1 && !versions::still::<A>(version, seen) {
-                return Attempt::Disturbed;
-            }
-            let slot = place.slot(self.region);
-            let Some(item) = M::locate(self.space, self.region, slot) else { continue };
-            // An impossible item is being written, which the final check detects; otherwise it is left out.
-            let Some(state) = self.copy_key(item, now, &mut copy.keys) else { continue };
-            // Items evicted while their key was copied are left out.
-            if M::is_there(self.space, self.region, slot.link()) && state.is_live(generation) {
-                let end = copy.keys.len();
-                copy.items.push((end - state.key_bytes()..end, state));
-            }
+        for walked in 1.. {
+            let slots = bucket[1..].iter().map(|word| Slot(word.load(Relaxed)));
+            slots
+                .take_while(|slot| !slot.is_empty())
+                .for_each(|slot| self.copy_item(slot, generation, now, copy));
+            let Some(spare) = following(bucket[0].load(Relaxed)) else { break };
+            let may_stray = walked % WALK_BUCKETS == 0 && !versions::still::<A>(version, seen);
+            let next = self.bucket(spare).filter(|_| !IS_FOREIGN || walked < FOREIGN_BUCKETS_MAX);
+            let Some(words) = next.filter(|_| !may_stray) else { return Attempt::Disturbed };
+            bucket = words;
         }
         if versions::still::<A>(version, seen) { Attempt::Found(()) } else { Attempt::Disturbed }
+    }
+
+    /// Copies the key and header of an item, if it is live. One that is impossible is being written, which the
+    /// chain's version shows; otherwise it is left out, as are items evicted meanwhile.
+    fn copy_item(self, slot: Slot, generation: Generation, now: Seconds, copy: &mut ChainCopy) {
+        let Some(item) = M::locate(self.space, self.region, slot) else { return };
+        let Some(state) = self.copy_key(item, now, &mut copy.keys) else { return };
+        let end = copy.keys.len();
+        if M::is_there(self.space, self.region, slot.link()) && state.is_live(generation) {
+            copy.items.push((end - state.key_bytes()..end, state));
+        }
     }
 
     /// The header of an item whose key is appended to `keys`; `None` if it cannot be one.
@@ -92,7 +122,7 @@ impl<M: Places, A: Access> Reader<'_, M, A> {
 
 /// A copy of one chain's items for the visitor; empty if its writer does not finish.
 #[derive(Default)]
-struct ChainCopy {
+pub(crate) struct ChainCopy {
     keys: Vec<u8>,
     /// The range of each key in `keys`, and the item's state.
     items: Vec<(std::ops::Range<usize>, ItemState)>,
@@ -102,6 +132,10 @@ impl ChainCopy {
     fn clear(&mut self) {
         self.keys.clear();
         self.items.clear();
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.items().map(|(key, _)| key)
     }
 
     fn items(&self) -> impl Iterator<Item = (&[u8], &ItemState)> {

@@ -160,12 +160,73 @@ fn look(item: &ItemView<'_>) {
     black_box((item.value_u64(), item.last_access(), item.expiry(), item.is_access_due()));
 }
 
+/// The keys that a walk visits, up to the first chain that is not settled.
+fn walk<M: Mode>(table: &ReadOnly<M>) -> Vec<Vec<u8>> {
+    let mut keys = Vec::new();
+    for partition in 0..table.partitions() {
+        let mut cursor = Some(0);
+        while let Some(from) = cursor {
+            let next = table.visit(partition, from, 16, 5, |key| keys.push(key.to_vec()));
+            let Ok(next) = next else { return keys };
+            cursor = next;
+        }
+    }
+    keys
+}
+
+fn a_walk_visits_every_key<M: Mode>() {
+    let victim = Victim::<M>::new();
+    let mut visited = walk(&victim.table);
+    visited.sort();
+    let is_there = |number: &u64| {
+        let key = key(*number);
+        victim.engine.read(victim.engine.hash(&key), &key, 5, |_| ()).is_some()
+    };
+    let mut expected: Vec<_> = (0..KEYS).filter(is_there).map(|number| key(number).to_vec()).collect();
+    expected.sort();
+    assert!(visited == expected && visited.len() > KEYS as usize / 2, "{} keys", visited.len());
+    for key in &expected {
+        let (hash, mut found) = (victim.table.hash(key), Vec::new());
+        victim.table.keys_with(hash, 5, |key| found.push(key.to_vec())).unwrap();
+        assert_eq!(found, [key.clone()]);
+        victim.engine.keys_with(hash, 5, |key| found.push(key.to_vec()));
+        assert_eq!(found, [key.clone(), key.clone()]);
+    }
+    victim.table.keys_with(KeyHash(1), 5, |_| panic!("no key has this hash")).unwrap();
+}
+
+#[test]
+fn walks_visit_every_key() {
+    a_walk_visits_every_key::<StoreMode>();
+    a_walk_visits_every_key::<CacheMode>();
+}
+
+#[test]
+fn a_table_gives_no_unique_up_to_a_floor() {
+    let engine = Engine::<StoreMode, Crcw>::create(&StoreConfig::new(MEMORY_BYTES)).unwrap();
+    let put = |number| {
+        let key = key(number);
+        engine.entry(engine.hash(&key), &key, 5).insert(&[b"value"], ItemMeta::default()).unwrap()
+    };
+    let floor = 3 << 56;
+    assert!(put(1) < floor);
+    engine.raise_cas(floor);
+    let mut uniques: Vec<_> = (0..100).map(put).collect();
+    engine.raise_cas(1);
+    uniques.extend((100..200).map(put));
+    assert!(uniques.iter().all(|unique| *unique > floor && *unique < 4 << 56));
+    uniques.sort_unstable();
+    uniques.dedup();
+    assert_eq!(uniques.len(), 200);
+}
+
 fn any_damage_is_survived<M: Mode>(damages: Vec<(u8, u64, u64)>) {
     let victim = Victim::<M>::new();
     let [found, ..] = victim.read_all(&victim.table);
     assert!(found > KEYS, "{found} of {KEYS} keys");
     damages.into_iter().for_each(|damage| _ = victim.damage(damage));
     victim.read_all(&victim.table);
+    black_box(walk(&victim.table));
     if let Ok(table) = ReadOnly::from_descriptor(victim.engine.descriptor_to_read().unwrap()) {
         victim.read_all(&table);
     }
