@@ -137,6 +137,13 @@ impl<M: Mode> ReadOnly<M> {
         Ownership::from_word(word)
     }
 
+    /// As [`ReadOnly::ownership`], after everything that this thread has read: if the epoch is that of before, the owner
+    /// has owned the micro-shard throughout.
+    pub fn ownership_after_reads(&self, micro_shard: u32) -> Ownership {
+        let word = self.image.owner_word(micro_shard).map_or(0, tenure::look_again);
+        Ownership::from_word(word)
+    }
+
     /// Reads the live item with this key. As in [`crate::Engine::read`], `f` may run more than once and may see
     /// bytes that are being written; its last result counts. Attempts are bounded.
     ///

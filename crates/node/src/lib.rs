@@ -18,6 +18,7 @@ pub use datagram::native;
 #[doc(hidden)]
 pub use memcache::fuzz;
 pub use minos_base::StatsGroup;
+pub use rack::coordinator;
 pub use server::{
     LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked, Verbosity,
     config::{self, ServerConfig},

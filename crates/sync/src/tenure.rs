@@ -45,6 +45,13 @@ pub fn look(word: &impl Word) -> u64 {
     word.load(Ordering::Acquire)
 }
 
+/// The tenure after everything was read: one that ended meanwhile, or before, shows.
+pub fn look_again(word: &impl Word) -> u64 {
+    // Acquire fence: orders the data loads before the load below, see above.
+    fence(Ordering::Acquire);
+    word.load(Ordering::Relaxed)
+}
+
 /// True if the tenure that was `seen` has lasted until everything was read.
 ///
 /// With `--cfg minos_no_version_check` the answer is always true, as that of `version::still`.

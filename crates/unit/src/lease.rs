@@ -64,6 +64,11 @@ impl Lease {
         self.until_us = self.until_us.max(asked_us.saturating_add(terms.used_us()));
     }
 
+    /// The number of the lease, and when it ends.
+    pub fn number_and_end(&self) -> (u64, u64) {
+        (self.number, self.until_us)
+    }
+
     /// True while the lease is valid.
     pub fn is_held(&self, now_us: u64) -> bool {
         now_us < self.until_us

@@ -35,9 +35,10 @@ mod simulation;
 mod switches;
 
 pub use bytes::BadBytes;
-pub use coordinator::{Command, Coordinator, Loss, Policy, Refused};
+pub use coordinator::{Command, Coordinator, Loss, NodeState, Policy, Refused};
 pub use directory::{
-    ADDRESS_BYTES_MAX, BadDirectory, Change, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing,
+    ADDRESS_BYTES_MAX, BadDirectory, Change, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Patch, Place,
+    Standing,
 };
 pub use lease::{BadTerms, Lease, Terms};
 pub use member::{CopyJob, Member, Permit, Route, Timing, View};

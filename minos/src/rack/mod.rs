@@ -1,5 +1,7 @@
 //! `minos rack`: whole racks on one machine, and the state of a rack.
 
+mod coordinate;
+mod operate;
 mod status;
 mod up;
 
@@ -8,7 +10,7 @@ use std::io;
 use clap::{Args, Subcommand};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
-/// Start a rack on this machine, or show the state of one.
+/// Start a rack on this machine, show the state of one, or change it.
 #[derive(Args, Debug)]
 pub(crate) struct RackArgs {
     #[command(subcommand)]
@@ -19,6 +21,9 @@ pub(crate) struct RackArgs {
 enum Command {
     Up(up::UpArgs),
     Status(status::StatusArgs),
+    Coordinate(coordinate::CoordinateArgs),
+    #[command(flatten)]
+    Operate(operate::Operate),
 }
 
 /// Lets this process get a SIGTERM when its parent ends.
@@ -36,5 +41,7 @@ pub(crate) fn run(args: &RackArgs) -> anyhow::Result<()> {
     match &args.command {
         Command::Up(args) => up::run(args),
         Command::Status(args) => status::run(args),
+        Command::Coordinate(args) => coordinate::run(args),
+        Command::Operate(command) => operate::run(command),
     }
 }

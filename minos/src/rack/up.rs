@@ -7,19 +7,32 @@ use std::{
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
+    thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use minos_base::SizeText;
-use minos_node::config::NODES_MAX;
+use minos_node::{
+    config::NODES_MAX,
+    coordinator::{self, CoordinatorConfig, CoordinatorError},
+};
+use minos_unit::Loss;
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
-use super::end_with_parent;
+use super::{
+    coordinate::{MOVE_TIME, MOVES},
+    end_with_parent,
+};
 use crate::serve::random_seed;
 
+/// Name of such a rack, and of its coordinator's socket.
+const NAME: &str = "local";
+const COORDINATOR: &str = "coordinator";
+/// What `minos serve` takes by default.
+const MICRO_SHARDS: u32 = 4096;
+const LEASE: Duration = Duration::from_secs(1);
 /// Time between two looks at the nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Time that a node has to start.
@@ -29,8 +42,8 @@ const REST: Duration = Duration::from_millis(300);
 /// Time that the nodes have to stop.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
-/// Start the nodes of a rack on this machine, and run until a signal comes. A node that ends is started again, with the
-/// items that it had.
+/// Start a rack on this machine, its nodes and its coordinator, and run until a signal comes. A node that ends is started
+/// again, with the items that it had.
 #[derive(Args, Debug)]
 pub(crate) struct UpArgs {
     /// Nodes
@@ -49,6 +62,9 @@ pub(crate) struct UpArgs {
     /// Memory of each node
     #[arg(long, value_name = "SIZE", default_value = "64m")]
     memory: SizeText,
+    /// Nodes that have micro-shards at first; the others can be added [default: all]
+    #[arg(long, value_name = "N")]
+    members: Option<usize>,
     /// Worker threads of each node
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
@@ -139,10 +155,41 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
     };
     let peers = (0..args.nodes).map(peer).collect::<Vec<_>>().join(",");
     let seed = seed(&folder.path)?;
+    let coordinator = coordinate(args, &folder.path, unit_size)?;
     let mut up = Up { args, folder, seed, peers, nodes: Vec::new() };
-    let result = up.run(&stop);
+    let result = up.run(&stop, &coordinator);
     up.stop();
     result
+}
+
+/// Starts the coordinator, in this process. It ends with it.
+fn coordinate(
+    args: &UpArgs,
+    folder: &Path,
+    unit_size: usize,
+) -> anyhow::Result<JoinHandle<CoordinatorError>> {
+    let node = |node: usize| {
+        let address = args.native(node).map(|address| address.to_string()).unwrap_or_default();
+        ((node / unit_size) as u32, address)
+    };
+    let config = CoordinatorConfig {
+        rack: NAME.to_owned(),
+        socket: folder.join(COORDINATOR),
+        directory: folder.join("directory"),
+        nodes: (0..args.members.unwrap_or(args.nodes).clamp(1, args.nodes)).map(node).collect(),
+        micro_shards: MICRO_SHARDS,
+        lease: LEASE,
+        // A node that ends is started again, with its items.
+        loss: Loss::Never,
+        moves_max: MOVES,
+        move_time_max: MOVE_TIME,
+    };
+    println!("coordinator {}", config.socket.display());
+    let run = move || match coordinator::run(config, || false) {
+        Ok(()) => unreachable!("it is never over"),
+        Err(error) => error,
+    };
+    Ok(thread::Builder::new().name("minos-coordinator".to_owned()).spawn(run)?)
 }
 
 fn folder(args: &UpArgs) -> anyhow::Result<Folder> {
@@ -175,7 +222,11 @@ fn seed(folder: &Path) -> anyhow::Result<u64> {
 }
 
 impl Up<'_> {
-    fn run(&mut self, stop: &std::sync::atomic::AtomicBool) -> anyhow::Result<()> {
+    fn run(
+        &mut self,
+        stop: &std::sync::atomic::AtomicBool,
+        coordinator: &JoinHandle<CoordinatorError>,
+    ) -> anyhow::Result<()> {
         let is_over = || stop.load(std::sync::atomic::Ordering::Relaxed);
         for node in 0..self.args.nodes {
             let process = self.start(node)?;
@@ -183,6 +234,7 @@ impl Up<'_> {
         }
         while !is_over() {
             thread::sleep(LOOK_EVERY);
+            ensure!(!coordinator.is_finished(), "the coordinator has ended");
             for node in 0..self.nodes.len() {
                 if !is_over() {
                     self.look_after(node)?;
@@ -218,11 +270,12 @@ impl Up<'_> {
         let folder = &self.folder.path;
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);
-        command.args(["serve", "--rack", "local", "--node", &node.to_string(), "--peers", &self.peers]);
+        command.args(["serve", "--rack", NAME, "--node", &node.to_string(), "--peers", &self.peers]);
         command.args(["--memcached", &address.to_string(), "--hash-seed", &self.seed.to_string()]);
         command.args(["--memory", &memory.to_string(), "--workers", &workers.to_string()]);
         let native = self.args.native(node);
         command.args(native.map(|address| format!("--native={address}")));
+        command.arg("--coordinator").arg(folder.join(COORDINATOR));
         command.arg("--region").arg(folder.join(format!("node-{node}.region")));
         command.args(["--pin", "off", "--poll", "sleep", "--ends-with-parent"]).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped());

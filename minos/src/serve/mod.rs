@@ -6,7 +6,7 @@ mod flash;
 mod memory;
 mod native;
 mod options;
-mod rack;
+pub(crate) mod rack;
 mod values;
 
 use std::{io::Write, sync::Arc};

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{bail, ensure};
 use clap::Args;
-use minos_node::config::{RackConfig, RackNode};
+use minos_node::config::{Managed, RackConfig, RackNode};
 
 use crate::time::parse_time;
 
@@ -31,6 +31,13 @@ pub(crate) struct RackOptions {
     /// Time that a command waits for the node that owns its key
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     rack_timeout: Duration,
+    /// Unix socket of the rack's coordinator (`minos rack coordinate`), which moves micro-shards between nodes. Without one
+    /// they stay where they are
+    #[arg(long, value_name = "PATH", requires = "rack")]
+    coordinator: Option<PathBuf>,
+    /// Time for which a node answers without a word of the coordinator. The same at the coordinator
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    rack_lease: Duration,
     /// Commands of one worker under way to one node
     #[arg(long, value_name = "N", default_value_t = 1024)]
     rack_waiting: usize,
@@ -38,10 +45,17 @@ pub(crate) struct RackOptions {
 
 /// A node in `--peers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Peer {
+pub(crate) struct Peer {
     unit: u32,
     path: PathBuf,
     native: Option<SocketAddr>,
+}
+
+impl Peer {
+    /// The node's unit, and its address for native clients: empty if there is none.
+    pub(crate) fn unit_and_address(&self) -> (u32, String) {
+        (self.unit, self.native.map(|address| address.to_string()).unwrap_or_default())
+    }
 }
 
 impl FromStr for Peer {
@@ -86,6 +100,10 @@ impl RackOptions {
             micro_shards: self.micro_shards,
             timeout: self.rack_timeout,
             waiting_max: self.rack_waiting,
+            managed: self
+                .coordinator
+                .clone()
+                .map(|coordinator| Managed { coordinator, lease: self.rack_lease }),
         }))
     }
 

@@ -43,6 +43,11 @@ impl<'s, M: Mode, P: Port> Datagrams<'s, M, P> {
         self.native.begin_waiting(waiting, fetch);
     }
 
+    /// Begins a turn with the newest routes of the rack; their version.
+    pub(crate) fn refresh_rack(&mut self, now: Instant) -> Option<u64> {
+        self.native.refresh_rack(now)
+    }
+
     /// Calls `send` with each other node of the rack and the notes of reads in its memory.
     pub(crate) fn take_notes(&self, send: impl FnMut(usize, &[u8])) {
         self.native.take_notes(send);

@@ -11,6 +11,7 @@ use minos_net::{
 use super::native::Egress;
 use crate::{
     ops::counters::Counters,
+    rack::Guard,
     worker::{metrics::Metrics, rings::WorkerShared},
 };
 
@@ -28,16 +29,19 @@ pub(crate) struct PortEgress<'a, P> {
     port: &'a P,
     metrics: &'a Metrics,
     counters: &'a Counters,
+    guard: Option<Guard<'a>>,
 }
 
 impl Outbound {
-    /// The egress that sends answers of `worker` through `port`.
+    /// The egress that sends answers of `worker` through `port`, or drops those that do not pass the guard.
     pub(crate) fn through<'a, M: Mode, P: Port>(
         &'a mut self,
         port: &'a P,
         worker: &'a WorkerShared<M>,
+        guard: Option<Guard<'a>>,
     ) -> PortEgress<'a, P> {
-        PortEgress { burst: &mut self.0, port, metrics: &worker.metrics, counters: &worker.counters }
+        let (metrics, counters) = (&worker.metrics, &worker.counters);
+        PortEgress { burst: &mut self.0, port, metrics, counters, guard }
     }
 }
 
@@ -46,6 +50,10 @@ impl<P: Port> PortEgress<'_, P> {
     pub(crate) fn flush(&mut self) {
         if self.burst.is_empty() {
             return;
+        }
+        if self.guard.is_some_and(|guard| !guard.may_answer()) {
+            self.metrics.native_trains_dropped.add(self.burst.len() as u64);
+            return self.burst.clear();
         }
         let sent = self.port.send(self.burst);
         self.count(sent);

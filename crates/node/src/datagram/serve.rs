@@ -52,14 +52,14 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 
     /// Serves the messages just received from the port of `queue`.
     pub(crate) fn serve_messages(&mut self, queue: usize) {
-        let (shared, id) = (self.shared, self.id);
+        let (shared, id, guard) = (self.shared, self.id, self.guard());
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
         let Datagrams { native, burst, outbound, .. } = datagrams;
         let messages = I::Port::messages(burst).map(|message| {
             let bytes: &[u8] = message.bytes;
             (message.peer, bytes, message.segment_bytes)
         });
-        let mut egress = outbound.through(side.ports.port(queue), shared.worker(id));
+        let mut egress = outbound.through(side.ports.port(queue), shared.worker(id), guard);
         let mut hand_off = |worker, job| hand_off(shared, id, worker, job);
         let (now, placement) = (self.now, &mut self.placement);
         native.on_messages(
@@ -194,9 +194,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             Turn<'_, WorkerPlacement, PortEgress<'_, I::Port>, HandOff<'_>>,
         ),
     ) {
-        let (shared, id) = (self.shared, self.id);
+        let (shared, id, guard) = (self.shared, self.id, self.guard());
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
-        let mut egress = datagrams.outbound.through(side.ports.port(queue), shared.worker(id));
+        let mut egress = datagrams.outbound.through(side.ports.port(queue), shared.worker(id), guard);
         let mut hand_off: HandOff<'_> = &mut |worker, job| hand_off(shared, id, worker, job);
         let (now, placement) = (self.now, &mut self.placement);
         act(&mut datagrams.native, Turn { now, placement, egress: &mut egress, hand_off: &mut hand_off });
@@ -204,9 +204,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 
     /// Sends the composed answers through the port of `queue`.
     fn send_answers(&mut self, queue: usize) {
-        let (shared, now) = (self.shared, self.now);
+        let (shared, now, guard) = (self.shared, self.now, self.guard());
         let (Some(side), Some(datagrams)) = (&shared.native, &mut self.datagrams) else { return };
-        datagrams.outbound.through(side.ports.port(queue), shared.worker(self.id)).flush();
+        datagrams.outbound.through(side.ports.port(queue), shared.worker(self.id), guard).flush();
         datagrams.note_activity(now);
     }
 

@@ -26,7 +26,7 @@ pub(super) fn execute<M: Mode, P>(
             }
             if let Some(rack) = cx.rack.filter(|_| !session.is_peer) {
                 // All nodes are one store. The reply of the last one is the client's.
-                let nodes = rack.others();
+                let nodes = rack.flushed();
                 if !nodes.is_empty() {
                     cx.holes.push(tx.len(), None, Forward { is_silent, ..Forward::to_all(nodes) });
                     return Executed { next: Next::Yield, unread: Unread::Nothing };

@@ -10,7 +10,7 @@ use super::{
     session::{Executed, Lookup, MemcacheSession, Unread, failed_text},
 };
 use crate::ops::{Cold, Context, Failed, Fetch, Need, Next, Placement, Work};
-use crate::rack::Owner;
+use crate::rack::{Intent, Owner};
 use get::Found;
 
 /// A key and the keys behind it.
@@ -42,7 +42,8 @@ pub(super) fn execute<M: Mode, P: Placement>(
     };
     let mut keys = request.keys;
     loop {
-        let group = gather(cx, &mut keys);
+        let intent = if request.touch.is_some() { Intent::Change } else { Intent::Read };
+        let group = gather(cx, &mut keys, intent);
         *requests_left = requests_left.saturating_sub(group.len());
         if let Some((stop, following)) = line.answer(cx, &group, session.replies_bytes_max, tx) {
             let item = match stop {
@@ -180,12 +181,16 @@ fn fetch<M: Mode, P>(
 
 /// Takes the next keys and looks them up in their prefetched buckets, so that the cache misses overlap (MICA
 /// §4.3.2).
-fn gather<'a, M: Mode, P>(cx: &Context<'a, M, P>, keys: &mut Tokens<'a>) -> ArrayVec<Wanted<'a>, BURST_MAX> {
+fn gather<'a, M: Mode, P>(
+    cx: &Context<'a, M, P>,
+    keys: &mut Tokens<'a>,
+    intent: Intent,
+) -> ArrayVec<Wanted<'a>, BURST_MAX> {
     let mut group = ArrayVec::new();
     while !group.is_full() {
         let from = *keys;
         let Some(key) = keys.next() else { break };
-        let lookup = Lookup::of(cx, key);
+        let lookup = Lookup::of(cx, key, intent);
         lookup.prefetch(cx);
         group.push(Wanted { key, lookup, from, following: *keys });
     }

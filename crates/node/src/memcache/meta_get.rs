@@ -6,7 +6,7 @@ use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compo
 
 use super::session::{Lookup, meta_facts, next_of};
 use crate::ops::{self, Below, Context, Facts, Next, Placement, Read, Work};
-use crate::rack::{self, Forward, Owner, Remote};
+use crate::rack::{self, Forward, Intent, Owner, Remote};
 
 /// An `mg` and the combined meaning of its flags.
 pub(super) struct MetaGet<'a> {
@@ -145,13 +145,16 @@ impl<'a> MetaGet<'a> {
                 tx.extend_from_slice(text::LINE_END);
                 Next::Continue
             }
-            // Its value may be large.
-            Remote::AskOwner => {
-                let forward = Forward { is_large: self.wants_value, ..Forward::to(owner) };
-                cx.holes.push(tx.len(), Some(self.lookup.hash), forward);
-                Next::Continue
-            }
+            Remote::AskOwner => self.ask_owner(cx, owner, tx),
         }
+    }
+
+    /// Lets the owner of the key answer. Its value may be large.
+    fn ask_owner<M: Mode, P>(&self, cx: &mut Context<'_, M, P>, owner: Owner, tx: &[u8]) -> Next<M> {
+        let forward =
+            Forward { is_large: self.wants_value, is_read: !self.needs_entry, ..Forward::to(owner) };
+        cx.holes.push(tx.len(), Some(self.lookup.hash), forward);
+        Next::Continue
     }
 
     /// Composes the reply for an item of at most `class` without a lock; `None` if the item's marks require
@@ -213,6 +216,10 @@ impl<'a> MetaGet<'a> {
     /// Answers under the partition's lock.
     fn with_entry<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Next<M> {
         let start = tx.len();
+        if let Some(owner) = cx.rack.and_then(|rack| rack.elsewhere(self.key, Intent::Change)) {
+            // Its micro-shard is about to leave: a mark that is set now would be lost.
+            return self.ask_owner(cx, owner, tx);
+        }
         let mut entry = match ops::entry(cx, self.lookup.hash, self.key) {
             Ok(entry) => entry,
             Err(cold) => return next_of(cold, self.lookup.hash, self.key, tx),

@@ -11,19 +11,17 @@ use super::{
 };
 use crate::{
     ops::{Context, Next, Placement, Work},
-    rack::{Forward, Owner},
+    rack::{Forward, Intent, NOT_OWNER, Owner},
 };
 
-/// The reply to a node that takes this one for the owner of a key.
-const NOT_OWNER: &[u8] = b"SERVER_ERROR this node of the rack does not own the key\r\n";
-
-/// True if a command is answered from the memory of the key's owner where that is possible.
-fn is_read(command: &Command<'_>) -> bool {
-    match (&command.request, command.reply) {
+/// What a command does with its key. A read is answered from the memory of the key's owner where that is possible.
+pub(super) fn intent(command: &Command<'_>) -> Intent {
+    let is_read = match (&command.request, command.reply) {
         (Request::Get(get), Reply::Classic { .. }) => get.touch.is_none(),
         (Request::Get(get), Reply::Meta { flags, .. }) => get.touch.is_none() && !meta_get::need_entry(flags),
         _ => false,
-    }
+    };
+    if is_read { Intent::Read } else { Intent::Change }
 }
 
 /// Executes a command for a key of another node; `None` if the caller is to read it there, or each key of its line.
@@ -40,7 +38,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
     if session.is_peer {
         return Some(refuse(cx, session, command, tx));
     }
-    if !is_read(command) {
+    if intent(command) == Intent::Change {
         return Some(forward(cx, session, (command, bytes), (hash, owner), tx));
     }
     (!cx.holes.may_read(hash)).then_some(Executed::BEHIND_HOLES)
@@ -115,7 +113,9 @@ fn forward<M: Mode, P: Placement>(
 
 /// Leaves a hole in the replies for a command, unless it could overtake an earlier one for its key.
 fn leave<M: Mode, P>(cx: &mut Context<'_, M, P>, hash: KeyHash, forward: Forward, tx: &[u8]) -> Executed<M> {
-    if !cx.holes.may_forward(hash, forward.is_large) {
+    // A command that finds its micro-shard on the move is sent again: another one for its key would overtake it.
+    let is_managed = cx.rack.is_some_and(|rack| rack.is_managed());
+    if !cx.holes.may_forward(hash, forward.is_large) || is_managed && !cx.holes.may_read(hash) {
         return Executed::BEHIND_HOLES;
     }
     cx.holes.push(tx.len(), Some(hash), forward);
@@ -141,5 +141,5 @@ pub(super) fn one_of_many(owner: Owner, key: &[u8], touch: Option<Exptime>, with
     bytes.extend_from_slice(key);
     bytes.extend_from_slice(text::LINE_END);
     // Its owner may have been asked because the value is large.
-    Forward { bytes, is_large: true, is_part: true, ..Forward::to(owner) }
+    Forward { bytes, is_large: true, is_part: true, is_read: touch.is_none(), ..Forward::to(owner) }
 }

@@ -5,7 +5,7 @@ use minos_engine::{Engine, Mode, Staged, StagedOwned};
 use minos_proto::memcache::{BINARY_MAGIC, Limits, Request, Resume, compose::MetaFacts, text};
 
 use crate::ops::{Cold, Context, Facts, Failed, Fetch, Next, Work};
-use crate::rack::Owner;
+use crate::rack::{Intent, Owner};
 
 /// The memcached protocol's state of one connection.
 pub(crate) struct MemcacheSession {
@@ -73,9 +73,9 @@ pub(super) struct Lookup<'a> {
 
 impl<'a> Lookup<'a> {
     #[inline]
-    pub(super) fn of<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> Self {
+    pub(super) fn of<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8], intent: Intent) -> Self {
         let hash = cx.store.hash(key);
-        let owner = cx.rack.and_then(|rack| rack.elsewhere(key));
+        let owner = cx.rack.and_then(|rack| rack.elsewhere(key, intent));
         Self { hash, staged: None, owner, staged_there: None }
     }
 

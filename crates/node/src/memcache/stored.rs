@@ -3,7 +3,10 @@
 use minos_proto::memcache::{MetaFlags, Reply, compose, text};
 
 use super::session::failed_text;
-use crate::ops::{AnswerStore, Cold, LargeStored, StoreOperation, Stored};
+use crate::{
+    ops::{AnswerStore, Cold, LargeStored, StoreOperation, Stored},
+    rack::NOT_OWNER,
+};
 
 /// The reply to a large store, as a function of its result. It owns the flags that `reply` borrows.
 pub(super) fn answer_later(reply: Reply<'_>) -> AnswerStore {
@@ -58,6 +61,7 @@ pub(super) fn respond(
         Stored::Missing => (b"NF", 0),
         Stored::NoMemory => return tx.extend_from_slice(text::NO_MEMORY_STORING),
         Stored::Cold(cold) => return tx.extend_from_slice(cold_text(*cold)),
+        Stored::NotHere => return tx.extend_from_slice(NOT_OWNER),
     };
     tx.extend_from_slice(code);
     for flag in flags.iter() {
@@ -82,5 +86,6 @@ fn classic_text(stored: &Stored) -> &'static [u8] {
         Stored::Missing => text::NOT_FOUND,
         Stored::NoMemory => text::NO_MEMORY_STORING,
         Stored::Cold(cold) => cold_text(*cold),
+        Stored::NotHere => NOT_OWNER,
     }
 }

@@ -32,6 +32,7 @@ pub(crate) fn entry<'a, M: Mode, P>(
     hash: KeyHash,
     key: &'a [u8],
 ) -> Result<Entry<'a, M>, Cold> {
+    cx.note_change(hash, key);
     let entry = cx.store.entry(hash, key, cx.now);
     if M::HAS_FLASH {
         let candidates = M::candidates(&entry);

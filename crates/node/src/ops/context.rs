@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, sync::Arc};
 
-use minos_base::{Clock, Seconds, SizeClass, StatsGroup};
+use minos_base::{Clock, KeyHash, Seconds, SizeClass, StatsGroup};
 use minos_engine::{Engine, Mode};
 use minos_sched::WorkerId;
 use minos_tier::SyncId;
@@ -13,7 +13,7 @@ use super::{
     prefixes::Prefixes,
     receiving::ReceivePermit,
 };
-use crate::rack::{Holes, RackView};
+use crate::rack::{Holes, Intent, RackView};
 
 /// Decides where a request is served, by the size of its value (Minos §3.1).
 pub trait Placement {
@@ -108,4 +108,20 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) rack: Option<&'a RackView<M>>,
     /// Commands of these requests that other nodes execute.
     pub(crate) holes: Holes,
+}
+
+impl<M: Mode, P> Context<'_, M, P> {
+    /// Notes that a key is about to be changed, in case its micro-shard is on its way to another node.
+    #[inline]
+    pub(crate) fn note_change(&self, hash: KeyHash, key: &[u8]) {
+        if let Some(rack) = self.rack {
+            rack.note_change(hash, key);
+        }
+    }
+
+    /// True if this node may change a key in this turn.
+    #[inline]
+    pub(crate) fn may_change(&self, key: &[u8]) -> bool {
+        self.rack.is_none_or(|rack| rack.elsewhere(key, Intent::Change).is_none())
+    }
 }

@@ -91,6 +91,9 @@ impl<M: Mode> PendingStore<M> {
 
     /// Determines the next step. A join calls `admit` with the bytes of memory it needs.
     pub(crate) fn next_step<P>(&mut self, cx: &Context<'_, M, P>, admit: impl FnOnce(u64) -> bool) -> Step {
+        if !cx.may_change(&self.key) {
+            return Step::Over(Stored::NotHere);
+        }
         if self.operation.depends()
             && let Some(class) = cold::record_class(cx, self.hash, &self.key)
         {
@@ -114,6 +117,7 @@ impl<M: Mode> PendingStore<M> {
     /// short, if every attempt was overtaken, or if `admit` refuses memory.
     fn join<P>(&mut self, cx: &Context<'_, M, P>, admit: impl FnOnce(u64) -> bool) -> Step {
         let part_bytes = self.reservation.value_bytes();
+        cx.note_change(self.hash, &self.key);
         let concat = store::concat(&self.operation, self.reservation.value_mut());
         if let Some(joining) = self.joining.take()
             && let Some(joined) = joining.finish(cx.store, &self.key, cx.now, &concat)

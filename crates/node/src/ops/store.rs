@@ -40,6 +40,8 @@ pub(crate) enum Stored {
     NoMemory,
     /// The item that it depends on may be on flash; nothing was done.
     Cold(Cold),
+    /// Another node of the rack has the key by now, or gets it; nothing was done.
+    NotHere,
 }
 
 /// The consequence of the stored item for a store.
@@ -145,7 +147,11 @@ fn entry_for<'a, M: Mode, P>(
     hash: KeyHash,
     key: &'a [u8],
 ) -> Result<Entry<'a, M>, Cold> {
-    if operation.depends() { entry(cx, hash, key) } else { Ok(cx.store.entry(hash, key, cx.now)) }
+    if operation.depends() {
+        return entry(cx, hash, key);
+    }
+    cx.note_change(hash, key);
+    Ok(cx.store.entry(hash, key, cx.now))
 }
 
 fn settle<M: Mode, P>(cx: &Context<'_, M, P>, attempt: Result<u64, OutOfMemory>) -> Stored {
@@ -207,6 +213,7 @@ pub(super) fn join<M: Mode, P>(
     key: &[u8],
     part: &[u8],
 ) -> Stored {
+    cx.note_change(hash, key);
     settle_join(cx, (hash, key), cx.store.concat(hash, key, cx.now, &concat(operation, part)))
 }
 

@@ -48,7 +48,7 @@ impl<M: Mode> Attacher<M> {
     pub(crate) fn run(self) {
         // Each end holds a stream as long as it lives: its end tells the other.
         let mut served = Vec::new();
-        let mut attached: Vec<Attached> = Vec::new();
+        let mut attached: Vec<Attached<M>> = Vec::new();
         let mut missing: Vec<usize> = self.rack.unit().collect();
         while !self.stop.is_requested() {
             self.pass(&mut served);
@@ -71,7 +71,7 @@ impl<M: Mode> Attacher<M> {
 
     /// A node is gone. If its memory is a file, the node continues with it when it comes back, and first says in it that
     /// it is not to be read: until then all its items are there. Other memory is not used again.
-    fn note_loss(&self, Attached { node, is_kept, .. }: &Attached) {
+    fn note_loss(&self, Attached { node, is_kept, .. }: &Attached<M>) {
         if *is_kept {
             self.rack.lose(*node, "attached, but its node is gone");
             tracing::warn!(node, "a node of the unit is gone; its items are read on");
@@ -91,9 +91,10 @@ impl<M: Mode> Attacher<M> {
         }
     }
 
-    fn attach(&self, missing: &mut Vec<usize>, attached: &mut Vec<Attached>) {
-        missing.retain(|&node| match self.attach_one(node) {
+    fn attach(&self, missing: &mut Vec<usize>, attached: &mut Vec<Attached<M>>) {
+        missing.retain(|&node| match attach(&self.rack, &self.store, node) {
             Ok(one) => {
+                self.rack.attach(node, Some(Arc::clone(&one.table)), "attached");
                 tracing::info!(node, "the memory of a node of the unit is attached");
                 attached.push(one);
                 false
@@ -105,26 +106,7 @@ impl<M: Mode> Attacher<M> {
         });
     }
 
-    fn attach_one(&self, node: usize) -> io::Result<Attached> {
-        let stream = UnixStream::connect(memory_path(&self.rack.config.nodes[node].path))?;
-        stream.set_read_timeout(Some(PASS_MAX))?;
-        let memory = take_file(&stream)?;
-        let is_kept = File::from(memory.try_clone()?).metadata()?.nlink() > 0;
-        let table = ReadOnly::<M>::from_descriptor(memory).map_err(io::Error::other)?;
-        if table.hash(b"minos") != self.store.hash(b"minos") {
-            self.rack.lose(node, "refused: it hashes keys otherwise (--hash-seed)");
-            return Err(io::Error::other("it hashes keys otherwise"));
-        }
-        if table.micro_shards() != self.rack.config.micro_shards {
-            self.rack.lose(node, "refused: it has other micro-shards (--micro-shards)");
-            return Err(io::Error::other("it has other micro-shards"));
-        }
-        stream.set_nonblocking(true)?;
-        self.rack.attach(node, Some(Arc::new(table)), "attached");
-        Ok(Attached { node, stream: Socket::from_nonblocking(stream.into()), is_kept })
-    }
-
-    fn wait(&self, attached: &[Attached], sleep: Duration) -> io::Result<bool> {
+    fn wait(&self, attached: &[Attached<M>], sleep: Duration) -> io::Result<bool> {
         let own = [self.listener.as_fd(), self.stop.descriptor()];
         let streams = attached.iter().map(|one| one.stream.as_fd());
         let descriptors: Vec<BorrowedFd<'_>> = own.into_iter().chain(streams).collect();
@@ -132,11 +114,36 @@ impl<M: Mode> Attacher<M> {
     }
 }
 
+/// Attaches the memory of a node.
+///
+/// # Errors
+/// The node cannot be reached, or its memory is not one that this node could read.
+pub(super) fn attach<M: Mode>(rack: &Rack<M>, store: &Engine<M>, node: usize) -> io::Result<Attached<M>> {
+    let other = rack.config.nodes.get(node).ok_or_else(|| io::Error::other("there is no such node"))?;
+    let stream = UnixStream::connect(memory_path(&other.path))?;
+    stream.set_read_timeout(Some(PASS_MAX))?;
+    let memory = take_file(&stream)?;
+    let is_kept = File::from(memory.try_clone()?).metadata()?.nlink() > 0;
+    let table = ReadOnly::<M>::from_descriptor(memory).map_err(io::Error::other)?;
+    if table.hash(b"minos") != store.hash(b"minos") {
+        rack.lose(node, "refused: it hashes keys otherwise (--hash-seed)");
+        return Err(io::Error::other("it hashes keys otherwise"));
+    }
+    if table.micro_shards() != rack.config.micro_shards {
+        rack.lose(node, "refused: it has other micro-shards (--micro-shards)");
+        return Err(io::Error::other("it has other micro-shards"));
+    }
+    stream.set_nonblocking(true)?;
+    let stream = Socket::from_nonblocking(stream.into());
+    Ok(Attached { node, stream, table: Arc::new(table), is_kept })
+}
+
 /// The attached memory of another node.
-struct Attached {
+pub(super) struct Attached<M: Mode> {
     node: usize,
     /// Ends with that node.
     stream: Socket,
+    pub(super) table: Arc<ReadOnly<M>>,
     /// The memory is a file, which outlives the node.
     is_kept: bool,
 }

@@ -28,6 +28,17 @@ pub struct RackConfig {
     pub timeout: Duration,
     /// Commands of one worker under way to one node.
     pub waiting_max: usize,
+    /// Who moves micro-shards between nodes, if anyone does.
+    pub managed: Option<Managed>,
+}
+
+/// How a node takes part in a rack that has a coordinator.
+#[derive(Clone, Debug)]
+pub struct Managed {
+    /// The Unix socket of the coordinator.
+    pub coordinator: PathBuf,
+    /// Time for which the coordinator lets a node answer. The same at the coordinator and all nodes.
+    pub lease: Duration,
 }
 
 /// A node as the others know it.
@@ -48,11 +59,19 @@ impl RackConfig {
         hash_key(self.name.as_bytes(), NAME_SEED).0
     }
 
+    /// True if micro-shards may move.
+    #[inline]
+    pub(crate) fn is_managed(&self) -> bool {
+        self.managed.is_some()
+    }
+
     pub(crate) fn check(&self) -> Result<(), InvalidOption> {
         bound("--peers", self.nodes.len() as u64, 1, NODES_MAX as u64)?;
         bound("--node", self.node as u64, 0, self.nodes.len() as u64 - 1)?;
         let micro_shards_max = u64::from(MICRO_SHARDS_MAX);
         bound("--micro-shards", u64::from(self.micro_shards), self.nodes.len() as u64, micro_shards_max)?;
+        let lease = self.managed.as_ref().map_or(1000, |managed| managed.lease.as_millis() as u64);
+        bound("--rack-lease", lease, 100, 3_600_000)?;
         bound("--rack-timeout", self.timeout.as_millis() as u64, 1, 3_600_000)?;
         bound("--rack-waiting", self.waiting_max as u64, 1, 1 << 20)
     }

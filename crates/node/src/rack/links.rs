@@ -13,7 +13,7 @@ use minos_net::{Interest, Poller, Progress, Ready, Token, Wait};
 use minos_proto::memcache::{BadReply, Replies, text};
 
 use super::{
-    Forward, RackCounters,
+    Forward, NOT_OWNER, RackCounters, RackView,
     config::RackConfig,
     holes::{Forwards, Hole},
 };
@@ -26,6 +26,8 @@ use crate::{
 const LINKS_PER_NODE: usize = 2;
 /// Time after a failure in which a node is not tried again.
 const RETRY: Duration = Duration::from_millis(10);
+/// Time after which a command that is parked is tried again, if nothing has changed before.
+const PARKED: Duration = Duration::from_micros(500);
 /// Bytes received at a time.
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Bytes of a reply from which on it needs a permit.
@@ -43,6 +45,10 @@ pub(crate) struct Links<M: Mode, P> {
     batches: Vec<Option<Batch<M>>>,
     free: Vec<usize>,
     answered: VecDeque<Answered<M>>,
+    /// Commands whose owner is not known, or cannot be reached, at the moment.
+    parked: Vec<Parked>,
+    /// The version of the routes by which they were parked.
+    routes: u64,
     buffer: Box<[u8]>,
     /// Name of the rack.
     rack: String,
@@ -69,6 +75,16 @@ struct Link {
     moved: Instant,
     /// When it may be tried again.
     retry: Instant,
+}
+
+/// A command that is at no link.
+struct Parked {
+    part: PartId,
+    forward: Forward,
+    /// When it came.
+    since: Instant,
+    /// When it is tried again, at the latest.
+    due: Instant,
 }
 
 /// A forwarded command that waits for its reply.
@@ -115,6 +131,7 @@ pub(crate) struct Answered<M: Mode> {
 /// What a client reads in place of a reply.
 #[derive(Clone, Copy, Debug)]
 enum Failure {
+    Unsettled,
     Unreachable,
     Lost,
     Late,
@@ -125,6 +142,9 @@ enum Failure {
 impl Failure {
     fn text(self, node: usize) -> String {
         match self {
+            Self::Unsettled => {
+                "SERVER_ERROR the key changes hands in the rack; the command is not done\r\n".to_owned()
+            }
             Self::Unreachable => format!("SERVER_ERROR node {node} of the rack cannot be reached\r\n"),
             Self::Lost => {
                 format!("SERVER_ERROR node {node} of the rack was lost; the command may be done\r\n")
@@ -163,6 +183,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
             batches: Vec::new(),
             free: Vec::new(),
             answered: VecDeque::new(),
+            parked: Vec::new(),
+            routes: 0,
             buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             rack: config.name.clone(),
             timeout: config.timeout,
@@ -172,7 +194,12 @@ impl<M: Mode, P: Poller> Links<M, P> {
 
     /// True if no command is under way.
     pub(crate) fn is_empty(&self) -> bool {
-        self.under_way == 0 && self.answered.is_empty()
+        self.under_way == 0 && self.parked.is_empty() && self.answered.is_empty()
+    }
+
+    /// How long a worker may sleep while commands are parked.
+    pub(crate) fn sleep_max(&self) -> Option<Duration> {
+        (!self.parked.is_empty()).then_some(PARKED)
     }
 
     /// True if there are bytes to send that no socket has refused.
@@ -192,7 +219,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         connection: Box<Connection>,
         forwards: Forwards<M>,
         replies: &[u8],
-        (counters, now): (&RackCounters, Instant),
+        (rack, now): (&RackView<M>, Instant),
     ) {
         let Forwards { holes, then } = forwards;
         let mut from = 0;
@@ -209,15 +236,32 @@ impl<M: Mode, P: Poller> Links<M, P> {
         });
         self.batches[batch] = Some(Batch { connection, parts, after, left, then, permits: Vec::new() });
         for (part, hole) in holes.into_iter().enumerate() {
-            self.leave(PartId { batch, part }, hole.forward, counters, now);
+            self.leave(PartId { batch, part }, hole.forward, (rack, now), now);
         }
     }
 
-    /// Appends a command to the output of the link that it takes.
-    fn leave(&mut self, part: PartId, mut forward: Forward, counters: &RackCounters, now: Instant) {
+    /// Appends a command, which came at `since`, to the output of the link that it takes; or parks it, if its micro-shard
+    /// may move.
+    fn leave(
+        &mut self,
+        part: PartId,
+        mut forward: Forward,
+        (rack, now): (&RackView<M>, Instant),
+        since: Instant,
+    ) {
+        let (counters, moves) = (&rack.counters, forward.micro_shard.filter(|_| rack.is_managed()));
+        if let Some(micro_shard) = moves {
+            let Some(node) = rack.destination(micro_shard) else {
+                return self.park(part, forward, (Failure::Unsettled, since), (rack, now));
+            };
+            forward.nodes = vec![node];
+        }
         let node = usize::from(forward.nodes[0]);
         let number = node * LINKS_PER_NODE + usize::from(forward.is_large);
         let failure = match self.open(number, now) {
+            Err(_) if moves.is_some() => {
+                return self.park(part, forward, (Failure::Unreachable, since), (rack, now));
+            }
             Err(_) => Some((Failure::Unreachable, &counters.forward_failed)),
             Ok(()) if self.links[number].waiting.len() >= self.waiting_max => {
                 Some((Failure::Busy, &counters.forward_refused))
@@ -235,11 +279,46 @@ impl<M: Mode, P: Poller> Links<M, P> {
         }
         link.output.append(&forward.bytes);
         link.output.append(b"mn\r\n");
-        if forward.nodes.len() == 1 {
+        if forward.nodes.len() == 1 && moves.is_none() {
             forward.bytes = Vec::new();
         }
-        link.waiting.push_back(Waiting { part: Some(part), forward, since: now });
+        link.waiting.push_back(Waiting { part: Some(part), forward, since });
         self.under_way += 1;
+    }
+
+    /// Lets a command wait until the routes change, or a moment, unless its time is over.
+    fn park(
+        &mut self,
+        part: PartId,
+        forward: Forward,
+        (failure, since): (Failure, Instant),
+        (rack, now): (&RackView<M>, Instant),
+    ) {
+        let counters = &rack.counters;
+        if now.saturating_duration_since(since) >= self.timeout {
+            counters.forward_late.count();
+            let node = forward.nodes.first().map_or(0, |node| usize::from(*node));
+            return self.fail(part, forward.is_silent, failure, node);
+        }
+        if self.parked.len() >= self.waiting_max {
+            counters.forward_refused.count();
+            return self.fail(part, forward.is_silent, Failure::Unsettled, 0);
+        }
+        counters.forward_parked.count();
+        self.parked.push(Parked { part, forward, since, due: now + PARKED });
+    }
+
+    /// Tries parked commands again whose time has come, or all after a change of the routes.
+    fn unpark(&mut self, rack: &RackView<M>, now: Instant) {
+        let has_changed = self.routes != rack.version();
+        self.routes = rack.version();
+        for parked in std::mem::take(&mut self.parked) {
+            if has_changed || parked.due <= now {
+                self.leave(parked.part, parked.forward, (rack, now), parked.since);
+            } else {
+                self.parked.push(parked);
+            }
+        }
     }
 
     fn fail(&mut self, part: PartId, is_silent: bool, failure: Failure, node: usize) {
@@ -274,11 +353,11 @@ impl<M: Mode, P: Poller> Links<M, P> {
 
     /// Sends notes, to which there is no reply. They are lost if the node cannot be reached or takes no more bytes: it
     /// may be stopped for long, while its memory is read.
-    pub(crate) fn note(&mut self, node: usize, frame: &[u8], counters: &RackCounters, now: Instant) {
+    pub(crate) fn note(&mut self, node: usize, frame: &[u8], rack: &RackView<M>, now: Instant) {
         let number = node * LINKS_PER_NODE;
         if self.open(number, now).is_ok() && !self.links[number].is_blocked {
             self.links[number].output.append(frame);
-            self.send(number, counters, now);
+            self.send(number, rack, now);
         }
     }
 
@@ -304,13 +383,16 @@ impl<M: Mode, P: Poller> Links<M, P> {
     }
 
     /// Sends and receives; true if anything moved.
-    pub(crate) fn advance(&mut self, admin: &dyn Admin, counters: &RackCounters, now: Instant) -> bool {
+    pub(crate) fn advance(&mut self, admin: &dyn Admin, rack: &RackView<M>, now: Instant) -> bool {
+        if !self.parked.is_empty() {
+            self.unpark(rack, now);
+        }
         if self.under_way == 0 {
             return !self.answered.is_empty();
         }
         let mut found = false;
         for number in 0..self.links.len() {
-            found |= self.send(number, counters, now);
+            found |= self.send(number, rack, now);
         }
         self.ready.clear();
         if self.poller.poll(&mut self.ready, usize::MAX, Wait::No).is_err() {
@@ -321,9 +403,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
             let number = token.0 as usize;
             if writable {
                 self.links[number].is_blocked = false;
-                self.send(number, counters, now);
+                self.send(number, rack, now);
             }
-            self.receive(number, (admin, counters), now);
+            self.receive(number, (admin, rack), now);
             found = true;
         }
         found
@@ -334,7 +416,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         self.answered.pop_front()
     }
 
-    fn send(&mut self, number: usize, counters: &RackCounters, now: Instant) -> bool {
+    fn send(&mut self, number: usize, rack: &RackView<M>, now: Instant) -> bool {
         let link = &mut self.links[number];
         let mut found = false;
         while let Some(stream) = &link.stream
@@ -349,7 +431,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
                 }
                 Progress::Blocked => link.is_blocked = true,
                 Progress::Closed => {
-                    self.close(number, counters);
+                    self.close(number, rack, now);
                     return true;
                 }
             }
@@ -357,19 +439,19 @@ impl<M: Mode, P: Poller> Links<M, P> {
         found
     }
 
-    fn receive(&mut self, number: usize, (admin, counters): (&dyn Admin, &RackCounters), now: Instant) {
+    fn receive(&mut self, number: usize, (admin, rack): (&dyn Admin, &RackView<M>), now: Instant) {
         for _ in 0..RECEIPTS_MAX {
             let link = &mut self.links[number];
             let Some(stream) = &link.stream else { return };
             let received = match stream.receive(&mut self.buffer) {
                 Progress::Bytes(received) => received,
                 Progress::Blocked => return,
-                Progress::Closed => return self.close(number, counters),
+                Progress::Closed => return self.close(number, rack, now),
             };
             link.input.extend_from_slice(&self.buffer[..received]);
             link.moved = now;
-            if self.take_replies(number, (admin, counters), now).is_err() {
-                return self.close(number, counters);
+            if self.take_replies(number, (admin, rack), now).is_err() {
+                return self.close(number, rack, now);
             }
             if received < self.buffer.len() {
                 return;
@@ -380,7 +462,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         if let Some(stream) = &link.stream
             && self.poller.change(Token(number as u64), stream.as_fd(), Interest::ReadWrite).is_err()
         {
-            self.close(number, counters);
+            self.close(number, rack, now);
         }
     }
 
@@ -388,7 +470,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
     fn take_replies(
         &mut self,
         number: usize,
-        (admin, counters): (&dyn Admin, &RackCounters),
+        (admin, rack): (&dyn Admin, &RackView<M>),
         now: Instant,
     ) -> Result<(), BadReply> {
         let mut taken = 0;
@@ -404,7 +486,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             self.under_way -= 1;
             let drops = std::mem::take(&mut link.drops);
             let permit = link.permit.take();
-            let Waiting { part: Some(part), mut forward, .. } = waiting else { continue };
+            let Waiting { part: Some(part), mut forward, since } = waiting else { continue };
             if drops {
                 let node = link.node;
                 self.fail(part, forward.is_silent, Failure::NoMemory, node);
@@ -412,7 +494,11 @@ impl<M: Mode, P: Poller> Links<M, P> {
             }
             if forward.nodes.len() > 1 {
                 forward.nodes.remove(0);
-                self.leave(part, forward, counters, now);
+                self.leave(part, forward, (rack, now), now);
+                continue;
+            }
+            if rack.is_managed() && forward.micro_shard.is_some() && link.input[reply.clone()] == *NOT_OWNER {
+                self.park(part, forward, (Failure::Unsettled, since), (rack, now));
                 continue;
             }
             let mut bytes = link.input[reply].to_vec();
@@ -427,19 +513,27 @@ impl<M: Mode, P: Poller> Links<M, P> {
         Ok(())
     }
 
-    /// Closes a link; the commands under way there may or may not have been executed.
-    fn close(&mut self, number: usize, counters: &RackCounters) {
+    /// Closes a link; the commands under way there may or may not have been executed. Reads are tried again, if their
+    /// micro-shard may move.
+    fn close(&mut self, number: usize, rack: &RackView<M>, now: Instant) {
+        let counters = &rack.counters;
         let link = &mut self.links[number];
         if let Some(stream) = &link.stream {
             self.poller.remove(Token(number as u64), stream.as_fd());
         }
         link.reset();
         let node = link.node;
-        for Waiting { part, forward, .. } in std::mem::take(&mut link.waiting) {
+        for Waiting { part, forward, since } in std::mem::take(&mut link.waiting) {
             self.under_way -= 1;
-            counters.forward_failed.count();
-            if let Some(part) = part {
-                self.fail(part, forward.is_silent, Failure::Lost, node);
+            match part {
+                Some(part) if forward.is_read && rack.is_managed() => {
+                    self.park(part, forward, (Failure::Lost, since), (rack, now));
+                }
+                Some(part) => {
+                    counters.forward_failed.count();
+                    self.fail(part, forward.is_silent, Failure::Lost, node);
+                }
+                None => counters.forward_failed.count(),
             }
         }
     }

@@ -3,21 +3,27 @@
 //!
 //! A key belongs to a micro-shard and that to one node, which executes all writes to it. A node reads items of
 //! the other nodes of its unit in their memory. Whatever it cannot do so it forwards to the owner, over a Unix
-//! socket, in memcached's protocol.
+//! socket, in memcached's protocol. With a coordinator, micro-shards move between nodes while they are used.
 
 mod attach;
 pub(crate) mod config;
+pub mod coordinator;
+mod frames;
 mod holes;
 pub(crate) mod links;
+mod member;
 pub(crate) mod notes;
 mod owners;
 mod remote;
+mod routes;
 
 pub(crate) use attach::{Attacher, memory_path};
 pub(crate) use holes::{Forwards, Holes};
 pub(crate) use links::Links;
-pub(crate) use owners::{Owner, Rack, RackView};
+pub(crate) use member::Driver;
+pub(crate) use owners::{Intent, Owner, Rack, RackView};
 pub(crate) use remote::{Remote, read};
+pub(crate) use routes::Guard;
 
 use crate::ops::{counters::worker_counters, receiving::ReceivePermit};
 
@@ -40,22 +46,33 @@ worker_counters! {
     forward_late,
     /// Forwarded commands refused because too many were under way.
     forward_refused,
+    /// Times that a command waited because its micro-shard changed hands, or its owner could not be reached.
+    forward_parked,
+    /// Connections closed because this node lost the right to answer while it executed their commands.
+    unanswered,
     /// Commands that another node forwarded here although this one does not own their key.
     not_owner,
     /// Operations of native clients that were told the owner of their key.
     native_not_owner,
 }
 
+/// The reply to a node that takes this one for the owner of a key.
+pub(crate) const NOT_OWNER: &[u8] = b"SERVER_ERROR this node of the rack does not own the key\r\n";
+
 /// A command for other nodes than the one that has received it.
 pub(crate) struct Forward {
     /// The nodes that execute it, one after another; the reply of the last is the client's.
     pub(crate) nodes: Vec<u16>,
+    /// The micro-shard of its key, if it has one: whoever owns that executes it.
+    pub(crate) micro_shard: Option<u32>,
     /// The command as its client sent it, or what it comes to.
     pub(crate) bytes: Vec<u8>,
     /// True if its value, or that of its reply, may be large: it must not hold up small ones.
     pub(crate) is_large: bool,
     /// True if it asks for one key of several, so that its reply ends before the last line.
     pub(crate) is_part: bool,
+    /// True if it changes nothing, so that it may be executed twice.
+    pub(crate) is_read: bool,
     /// True if its client expects no reply, not even that it has failed.
     pub(crate) is_silent: bool,
     /// For the memory of a large value.
@@ -65,11 +82,20 @@ pub(crate) struct Forward {
 impl Forward {
     /// A small command for one node, whose bytes its caller fills in.
     pub(crate) fn to(owner: Owner) -> Self {
-        Self::to_all(vec![owner.node])
+        Self { micro_shard: Some(owner.micro_shard), ..Self::to_all(vec![owner.node]) }
     }
 
     /// As [`Forward::to`], for several nodes.
     pub(crate) fn to_all(nodes: Vec<u16>) -> Self {
-        Self { nodes, bytes: Vec::new(), is_large: false, is_part: false, is_silent: false, permit: None }
+        Self {
+            nodes,
+            micro_shard: None,
+            bytes: Vec::new(),
+            is_large: false,
+            is_part: false,
+            is_read: false,
+            is_silent: false,
+            permit: None,
+        }
     }
 }

@@ -1,11 +1,10 @@
 //! The owner of each key, and the memory of other nodes.
 
 use std::{
+    cell::{Cell, RefCell},
     fmt::Display,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
 };
 
 use minos_base::{Clock, KeyHash, Seconds, hash_key};
@@ -17,13 +16,28 @@ use super::{
     RackCounters,
     config::{RackConfig, RackNode},
     notes::Notes,
+    routes::{NOWHERE, Right, Routes},
 };
 
-/// The other node that owns a key, and the key's micro-shard.
+/// Changes that a worker notes in one turn, at most.
+const CHANGES_MAX: usize = 1 << 18;
+/// Where the number of a node is in the CAS uniques that it gives: above it, they count.
+const CAS_SHIFT: u32 = 56;
+
+/// A micro-shard, and the other node at which a key of it is read or changed: [`NOWHERE`] while that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) node: u16,
     pub(crate) micro_shard: u32,
+}
+
+/// What is to be done with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// It goes on while changes wait.
+    Read,
+    /// Or a read that leaves a mark.
+    Change,
 }
 
 /// The rack as one of its nodes knows it.
@@ -31,13 +45,10 @@ pub(crate) struct Rack<M: Mode> {
     pub(crate) config: RackConfig,
     micro_shards: MicroShards,
     direction_seed: u64,
-    /// The node of each micro-shard.
-    owners: Box<[u16]>,
+    pub(crate) routes: Routes,
     /// The directory for native clients, and its epoch.
-    directory: (Box<[u8]>, u64),
+    directory: Mutex<(Arc<[u8]>, u64)>,
     neighbours: Box<[Mutex<Neighbour<M>>]>,
-    /// Raised whenever a neighbour's memory is attached or lost.
-    version: AtomicU64,
 }
 
 /// Another node of the unit.
@@ -47,10 +58,9 @@ struct Neighbour<M: Mode> {
 }
 
 impl<M: Mode> Rack<M> {
-    /// The rack of `config`, whose values are within their bounds.
-    pub(crate) fn new(config: RackConfig) -> Self {
-        let directory = directory(&config);
-        let owners = directory.places().map(|(_, place)| place.node.0 as u16);
+    /// The rack of `config`, whose values are within their bounds, for so many workers.
+    pub(crate) fn new(config: RackConfig, workers: usize) -> Self {
+        let directory = first_directory(&config);
         let mine = config.nodes[config.node].unit;
         let neighbour = |node: &RackNode| {
             let state = if node.unit == mine { "not attached" } else { "of another unit" };
@@ -59,30 +69,43 @@ impl<M: Mode> Rack<M> {
         Self {
             micro_shards: directory.micro_shards(),
             direction_seed: config.direction_seed(),
-            owners: owners.collect(),
-            directory: (directory.encode().into(), u64::from(directory.epoch())),
+            routes: Routes::new(config.micro_shards, workers),
+            directory: Mutex::new((directory.encode().into(), 0)),
             neighbours: config.nodes.iter().map(neighbour).collect(),
-            version: AtomicU64::new(0),
             config,
         }
     }
 
-    /// The owner of a key, unless it is this node.
+    /// The micro-shard of a key.
     #[inline]
-    pub(crate) fn elsewhere(&self, key: &[u8]) -> Option<Owner> {
-        let micro_shard = self.micro_shards.of(hash_key(key, self.direction_seed)).0;
-        let node = self.owners[micro_shard as usize];
-        (usize::from(node) != self.config.node).then_some(Owner { node, micro_shard })
+    pub(crate) fn micro_shard(&self, key: &[u8]) -> u32 {
+        self.micro_shards.of(hash_key(key, self.direction_seed)).0
     }
 
-    /// Declares in this node's memory which micro-shards it owns, so that others may read them there.
-    pub(crate) fn own(&self, store: &Engine<M>) {
-        for (micro_shard, &owner) in (0..).zip(&self.owners) {
-            let epoch = store.ownership(micro_shard).epoch + 1;
-            let is_mine = usize::from(owner) == self.config.node;
+    /// Puts every micro-shard where the ring puts it, for ever, and declares those of this node in its memory.
+    pub(crate) fn settle(&self, store: &Engine<M>) {
+        let directory = first_directory(&self.config);
+        for (micro_shard, place) in directory.places() {
+            let epoch = store.ownership(micro_shard.0).epoch + 1;
+            let is_mine = place.node.0 as usize == self.config.node;
             let state = if is_mine { OwnerState::Owned } else { OwnerState::None };
-            store.set_ownership(micro_shard, Ownership { epoch, state });
+            store.set_ownership(micro_shard.0, Ownership { epoch, state });
+            self.routes.set(micro_shard.0, place.node.0 as u16, false);
         }
+        self.show(&directory);
+        self.routes.hold_for_ever();
+    }
+
+    /// Gives native clients another directory.
+    pub(crate) fn show(&self, directory: &Directory) {
+        let shown = (directory.encode().into(), u64::from(directory.epoch()));
+        *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        self.routes.raise();
+    }
+
+    /// Lets this node give CAS uniques that no other one gives: an item that comes from there has another.
+    pub(crate) fn separate_uniques(&self, store: &Engine<M>) {
+        store.raise_cas((self.config.node as u64 + 1) << CAS_SHIFT);
     }
 
     /// The other nodes of this node's unit.
@@ -92,10 +115,15 @@ impl<M: Mode> Rack<M> {
         (0..nodes.len()).filter(move |&node| node != self.config.node && nodes[node].unit == mine)
     }
 
+    /// The memory of a node, if it is attached.
+    pub(super) fn table(&self, node: usize) -> Option<Arc<ReadOnly<M>>> {
+        self.neighbours.get(node).and_then(|_| self.neighbour(node).table.clone())
+    }
+
     /// Replaces the attached memory of a node.
     pub(crate) fn attach(&self, node: usize, table: Option<Arc<ReadOnly<M>>>, state: &'static str) {
         *self.neighbour(node) = Neighbour { table, state };
-        self.version.fetch_add(1, Ordering::Release);
+        self.routes.raise();
     }
 
     /// Notes that a node cannot be reached, although its memory can be read.
@@ -116,7 +144,7 @@ impl<M: Mode> Rack<M> {
         emit("nodes", &nodes.len());
         emit("micro_shards", micro_shards);
         for (number, other) in nodes.iter().enumerate() {
-            let owned = self.owners.iter().filter(|&&owner| usize::from(owner) == number).count();
+            let owned = self.routes.count(number as u16);
             let state = if number == *node { "self" } else { self.neighbour(number).state };
             emit(&format!("node:{number}:unit"), &other.unit);
             emit(&format!("node:{number}:micro_shards"), &owned);
@@ -125,8 +153,8 @@ impl<M: Mode> Rack<M> {
     }
 }
 
-/// Who owns what: each micro-shard is where the ring puts it. The configuration is checked.
-fn directory(config: &RackConfig) -> Directory {
+/// Who owns what at first: each micro-shard is where the ring puts it. The configuration is checked.
+pub(super) fn first_directory(config: &RackConfig) -> Directory {
     const IN_BOUNDS: &str = "the configuration is checked";
     let node = |(number, node): (u32, &RackNode)| Node {
         id: ServerId(number),
@@ -144,7 +172,16 @@ pub(crate) struct RackView<M: Mode> {
     pub(crate) counters: Arc<RackCounters>,
     clock_zero_s: u64,
     version: u64,
+    /// The version that others know this worker to go by.
+    noticed: u64,
+    /// The number of this node; that of no node while it has no lease.
+    me: u16,
+    right: Option<Right>,
+    directory: (Arc<[u8]>, u64),
     tables: Box<[Option<Table<M>>]>,
+    /// Changes of this turn to micro-shards that are being copied.
+    changes: RefCell<Vec<(u32, KeyHash)>>,
+    has_lost_changes: Cell<bool>,
 }
 
 /// The attached memory of another node.
@@ -160,26 +197,78 @@ impl<M: Mode> RackView<M> {
     /// A view of `rack` by a node with this clock.
     pub(crate) fn new(rack: Arc<Rack<M>>, clock: &Clock, counters: Arc<RackCounters>) -> Self {
         let tables = rack.config.nodes.iter().map(|_| None).collect();
-        let mut view = Self { rack, counters, clock_zero_s: clock.zero_unix_s(), version: u64::MAX, tables };
-        view.refresh();
+        let mut view = Self {
+            counters,
+            clock_zero_s: clock.zero_unix_s(),
+            version: 0,
+            noticed: 0,
+            me: NOWHERE - 1,
+            right: None,
+            directory: (Arc::default(), 0),
+            tables,
+            changes: RefCell::default(),
+            has_lost_changes: Cell::new(false),
+            rack,
+        };
+        view.refresh(Instant::now());
         view
     }
 
-    /// Takes over what was attached or lost since the last call.
+    /// Begins a turn: takes over what has changed since the last one, whose changes become known.
     #[inline]
-    pub(crate) fn refresh(&mut self) {
-        // Acquire: pairs with the change that raised it.
-        let version = self.rack.version.load(Ordering::Acquire);
+    pub(crate) fn refresh(&mut self, now: Instant) {
+        let version = self.rack.routes.version();
         if version != self.version {
             self.version = version;
             self.take_over();
         }
+        self.right = self.rack.routes.right(now);
+        self.me = if self.right.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
+    }
+
+    /// The version of the routes that this turn goes by.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// True if there are no newer routes than this turn goes by.
+    pub(crate) fn is_current(&self) -> bool {
+        self.rack.routes.version() == self.version
+    }
+
+    /// Says that a worker goes by no older version than this view and another one of it.
+    #[inline]
+    pub(crate) fn notice(&mut self, worker: usize, other_version: u64) {
+        let version = self.version.min(other_version);
+        if self.noticed != version {
+            self.noticed = version;
+            self.rack.routes.notice(worker, version);
+        }
+    }
+
+    /// What the answers of this turn have to pass, if micro-shards may move.
+    pub(crate) fn right(&self) -> Option<Right> {
+        self.right
     }
 
     #[cold]
     fn take_over(&mut self) {
+        let routes = &self.rack.routes;
+        if self.has_lost_changes.take() {
+            routes.lose_notes();
+        }
+        let changes = self.changes.get_mut();
+        if !changes.is_empty() {
+            routes.add_notes(changes.drain(..));
+        }
+        self.directory = self.rack.directory.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (node, entry) in self.tables.iter_mut().enumerate() {
             let table = self.rack.neighbour(node).table.clone();
+            let is_same =
+                |entry: &Table<M>| table.as_ref().is_some_and(|table| Arc::ptr_eq(table, &entry.table));
+            if entry.as_ref().is_some_and(is_same) {
+                continue;
+            }
             let clock_zero_s = self.clock_zero_s;
             *entry = table.map(|table| {
                 let ahead_s = clock_zero_s.cast_signed() - table.clock_base().cast_signed();
@@ -188,15 +277,56 @@ impl<M: Mode> RackView<M> {
         }
     }
 
-    /// As [`Rack::elsewhere`].
+    /// The owner of a key, unless this node may do with it what is intended.
     #[inline]
-    pub(crate) fn elsewhere(&self, key: &[u8]) -> Option<Owner> {
-        self.rack.elsewhere(key)
+    pub(crate) fn elsewhere(&self, key: &[u8], intent: Intent) -> Option<Owner> {
+        let (micro_shard, routes) = (self.rack.micro_shard(key), &self.rack.routes);
+        let node = match intent {
+            Intent::Read => routes.reader(micro_shard),
+            Intent::Change => routes.writer(micro_shard).unwrap_or(NOWHERE),
+        };
+        if node == self.me {
+            return None;
+        }
+        // A turn without a lease reads nothing anywhere, and forwards nothing.
+        Some(Owner { node: if self.right.is_some() { node } else { NOWHERE }, micro_shard })
+    }
+
+    /// True if micro-shards may move.
+    pub(crate) fn is_managed(&self) -> bool {
+        self.rack.config.is_managed()
+    }
+
+    /// The node to forward a command for a micro-shard to, if there is one now.
+    pub(crate) fn destination(&self, micro_shard: u32) -> Option<u16> {
+        self.right?;
+        self.rack.routes.writer(micro_shard).filter(|node| *node != NOWHERE)
+    }
+
+    /// Notes that a key is about to be changed in this turn, if its micro-shard is being copied.
+    #[inline]
+    pub(crate) fn note_change(&self, hash: KeyHash, key: &[u8]) {
+        if self.rack.config.is_managed() {
+            self.note_change_if_copied(hash, key);
+        }
+    }
+
+    fn note_change_if_copied(&self, hash: KeyHash, key: &[u8]) {
+        let micro_shard = self.rack.micro_shard(key);
+        if !self.rack.routes.notes(micro_shard) {
+            return;
+        }
+        let mut changes = self.changes.borrow_mut();
+        if changes.len() < CHANGES_MAX {
+            changes.push((micro_shard, hash));
+        } else {
+            self.has_lost_changes.set(true);
+        }
     }
 
     /// The bytes of the directory, and its epoch.
     pub(crate) fn directory(&self) -> (&[u8], u64) {
-        (&self.rack.directory.0, self.rack.directory.1)
+        (&self.directory.0, self.directory.1)
     }
 
     /// The numbers of all other nodes.
@@ -205,10 +335,20 @@ impl<M: Mode> RackView<M> {
         (0..config.nodes.len()).filter(|&node| node != config.node).map(|node| node as u16).collect()
     }
 
+    /// The nodes that execute what is for all of them, after this one. Items may be on their way to a node that was
+    /// before the one that has them: a second round meets those.
+    pub(crate) fn flushed(&self) -> Vec<u16> {
+        let others = self.others();
+        let second =
+            if self.rack.config.is_managed() { vec![self.rack.config.node as u16] } else { Vec::new() };
+        let third = if second.is_empty() { Vec::new() } else { others.clone() };
+        [others, second, third].concat()
+    }
+
     /// Asks for the cache line in which a key is looked up in the memory of its owner.
     #[inline]
     pub(crate) fn prefetch(&self, owner: Owner, hash: KeyHash) {
-        if let Some(Table { table, .. }) = &self.tables[usize::from(owner.node)] {
+        if let Some(Table { table, .. }) = self.table(owner) {
             table.prefetch_bucket(hash);
         }
     }
@@ -216,7 +356,7 @@ impl<M: Mode> RackView<M> {
     /// Looks a key up in the memory of its owner, and asks for the item; `None` if that memory is not attached.
     #[inline]
     pub(crate) fn stage(&self, owner: Owner, hash: KeyHash) -> Option<StagedOwned<'_>> {
-        let Table { table, .. } = self.tables[usize::from(owner.node)].as_ref()?;
+        let Table { table, .. } = self.table(owner)?;
         Some(table.stage_owned(owner.micro_shard, hash))
     }
 
@@ -230,9 +370,7 @@ impl<M: Mode> RackView<M> {
         now: Seconds,
         mut f: impl FnMut(&ItemView<'_>, i64) -> R,
     ) -> Answer<R> {
-        let Some(Table { table, ahead_s, notes }) = &self.tables[usize::from(owner.node)] else {
-            return Answer::AskOwner;
-        };
+        let Some(Table { table, ahead_s, notes }) = self.table(owner) else { return Answer::AskOwner };
         let mut noted = None;
         let answer = table.read_staged_owned(staged, get, shifted(now, *ahead_s), |item| {
             noted = table.is_noteworthy(get.hash, item).then(|| item.slot_word());
@@ -243,6 +381,11 @@ impl<M: Mode> RackView<M> {
             self.counters.remote_noted.count();
         }
         answer
+    }
+
+    #[inline]
+    fn table(&self, owner: Owner) -> Option<&Table<M>> {
+        self.tables.get(usize::from(owner.node))?.as_ref()
     }
 
     /// Calls `send` with each node and the frame of notes for it.

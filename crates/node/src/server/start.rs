@@ -40,7 +40,7 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    rack::{Attacher, Links, Rack, config::RackConfig, memory_path},
+    rack::{Attacher, Driver, Links, Rack, config::RackConfig, memory_path},
     tcp::{
         patience::Terms,
         queue::RxQueue,
@@ -174,6 +174,13 @@ impl Server {
         if let Some(attacher) = attacher(&shared)? {
             server.spawn("minos-rack".to_owned(), move || attacher.run())?;
         }
+        if let Some(rack) = &shared.rack
+            && let Some(managed) = &rack.config.managed
+        {
+            let (driver, copier) = Driver::new(&shared, rack, managed)?;
+            server.spawn("minos-copy".to_owned(), move || copier.run())?;
+            server.spawn("minos-member".to_owned(), move || driver.run())?;
+        }
         let control = Control {
             epoch_end: Instant::now() + shared.config.epoch,
             shared,
@@ -297,9 +304,9 @@ pub(crate) fn share<M: Mode, I: Io>(
     }
     let receive_bytes_max =
         config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
-    let rack = config.rack.clone().map(Rack::new);
-    if let Some(rack) = &rack {
-        rack.own(&store);
+    let rack = config.rack.clone().map(|rack| Rack::new(rack, workers.len()));
+    if let Some(rack) = rack.as_ref().filter(|rack| !rack.config.is_managed()) {
+        rack.settle(&store);
     }
     let shared = Shared {
         rack: rack.map(Arc::new),

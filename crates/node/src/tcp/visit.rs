@@ -234,6 +234,12 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if bytes.is_empty() {
             return Next::Continue;
         }
+        if let Some(guard) = self.guard()
+            && !guard.may_answer()
+        {
+            self.mine.rack_counters.unanswered.count();
+            return Next::Close;
+        }
         self.mine.counters.bytes_written.add(bytes.len() as u64);
         match connection.stream.send(bytes) {
             Progress::Bytes(sent) if sent == bytes.len() => return Next::Continue,

@@ -6,17 +6,17 @@ use minos_proto::memcache::text;
 
 use super::Worker;
 use crate::{
-    rack::{Forward, Forwards, Links},
+    rack::{Forward, Forwards, Guard, Links},
     tcp::connection::Connection,
 };
 
-impl<M: Mode, I: Io> Worker<'_, M, I> {
+impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Forwards commands of a connection; its later commands wait for the replies, which come between `replies`.
     pub(crate) fn forward(&mut self, connection: Box<Connection>, forwards: Forwards<M>, replies: &[u8]) {
         let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else {
             unreachable!("without a rack no key is elsewhere")
         };
-        links.begin(connection, forwards, replies, (&rack.counters, self.now));
+        links.begin(connection, forwards, replies, (rack, self.now));
     }
 
     /// Forwards a command whose value has arrived.
@@ -37,7 +37,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             if links.is_empty() {
                 return found;
             }
-            found |= links.advance(self.shared, &rack.counters, self.now);
+            found |= links.advance(self.shared, rack, self.now);
             while let Some(answered) = self.links.as_mut().and_then(Links::take_answered) {
                 self.mine.counters.bytes_written.add(answered.bytes);
                 self.go_on_with(answered.connection, answered.then);
@@ -53,16 +53,24 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     pub(super) fn keep_forwards(&mut self) {
         let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return };
         links.give_up_late(&rack.counters, self.now);
-        let mut send = |node, frame: &[u8]| links.note(node, frame, &rack.counters, self.now);
+        let mut send = |node, frame: &[u8]| links.note(node, frame, rack, self.now);
         rack.take_notes(&mut send);
         self.datagrams.iter().for_each(|datagrams| datagrams.take_notes(&mut send));
     }
 
-    /// Takes over what has changed in the rack.
+    /// What answers of this turn have to pass, if the server is a node of a rack whose micro-shards move.
+    #[inline]
+    pub(crate) fn guard(&self) -> Option<Guard<'s>> {
+        let (rack, view) = (self.shared.rack.as_ref()?, self.rack.as_ref()?);
+        view.is_managed().then(|| Guard { routes: &rack.routes, right: view.right() })
+    }
+
+    /// Takes over what has changed in the rack, and says so to whoever waits for it.
     #[inline]
     pub(super) fn refresh_rack(&mut self) {
-        if let Some(rack) = &mut self.rack {
-            rack.refresh();
-        }
+        let Some(rack) = &mut self.rack else { return };
+        rack.refresh(self.now);
+        let datagrams = self.datagrams.as_mut().and_then(|datagrams| datagrams.refresh_rack(self.now));
+        rack.notice(self.id.index(), datagrams.unwrap_or(u64::MAX));
     }
 }

@@ -7,6 +7,7 @@ use minos_net::{Io, Readable, Wait, WaitSet};
 use minos_sched::{WorkerId, WorkerSet};
 
 use super::{Worker, fetches::Fetches};
+use crate::rack::{Links, RackView};
 
 /// Longest sleep, and so the longest delay of background work.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -28,7 +29,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if sleeps {
             mine.metrics.sleeps.add(1);
             // The poll of the queue meets the same error and handles it.
-            let sleep_max = self.fetches.as_ref().and_then(Fetches::sleep_max).unwrap_or(SLEEP_MAX);
+            let fetches = self.fetches.as_ref().and_then(Fetches::sleep_max);
+            let links = self.links.as_ref().and_then(Links::sleep_max);
+            let sleep_max = fetches.unwrap_or(SLEEP_MAX).min(links.unwrap_or(SLEEP_MAX));
             readable = self.wake_ups(watched).wait(Wait::For(sleep_max)).unwrap_or_default();
         }
         mine.waker.awake();
@@ -52,6 +55,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             && duty.borrows_from.iter().all(|lender| shared.worker(lender).lent.is_empty())
             && !watched.iter().any(|queue| shared.queues[queue.index()].has_silent_work())
             && shared.plan.version() == self.placement.version()
+            && self.rack.as_ref().is_none_or(RackView::is_current)
             && !shared.stop.is_requested()
     }
 

@@ -94,6 +94,21 @@ pub enum Effect {
     Send(ServerId, Orders),
 }
 
+/// A node's state, for its operators.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeState<'a> {
+    /// The node.
+    pub node: &'a Node,
+    /// True if it has a lease.
+    pub is_alive: bool,
+    /// The directory that it goes by; zero for none.
+    pub epoch: Epoch,
+    /// The micro-shards that are at it.
+    pub micro_shards: usize,
+    /// Those of which it has lost the items.
+    pub lacking: usize,
+}
+
 /// A node as its reports show it.
 #[derive(Debug)]
 struct Peer {
@@ -155,6 +170,22 @@ impl Coordinator {
     /// The directory in force.
     pub fn directory(&self) -> &Arc<Directory> {
         &self.directory
+    }
+
+    /// The nodes, as their reports show them.
+    pub fn nodes(&self, now_us: u64) -> impl Iterator<Item = NodeState<'_>> {
+        self.directory.nodes().iter().map(move |node| NodeState {
+            node,
+            is_alive: self.is_alive(now_us, node.id),
+            epoch: self.peers.get(&node.id).map_or(0, |peer| peer.report.epoch),
+            micro_shards: self.directory.places().filter(|(_, place)| place.node == node.id).count(),
+            lacking: self.peers.get(&node.id).map_or(0, |peer| peer.report.lacking.len()),
+        })
+    }
+
+    /// How many moves are under way, and how many wait that an operator asked for.
+    pub fn moves(&self) -> (usize, usize) {
+        (self.moves.len(), self.wished.len())
     }
 
     /// Takes an input, and adds what is to be done to `effects`.

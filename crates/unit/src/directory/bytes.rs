@@ -9,7 +9,7 @@
 //! Nodes and overrides ascend by number. A micro-shard without an override has been where the ring puts it since
 //! the first epoch. The same directory always has the same bytes.
 
-use minos_rack::{MicroShards, ServerId, UnitId};
+use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 
 use super::{BadDirectory, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing};
 use crate::bytes::{BadBytes, Bytes, put};
@@ -33,11 +33,7 @@ impl Directory {
             bytes.extend([node.standing as u8, node.address.len() as u8]);
             bytes.extend(node.address.as_bytes());
         }
-        for ((micro_shard, place), _) in overrides() {
-            let numbers = [micro_shard.0, place.node.0, place.epoch, place.since];
-            numbers.into_iter().for_each(|number| put(&mut bytes, number));
-            bytes.push(place.is_serving.into());
-        }
+        overrides().for_each(|((micro_shard, place), _)| put_place(&mut bytes, micro_shard, place));
         bytes
     }
 
@@ -72,6 +68,12 @@ impl Directory {
     }
 }
 
+pub(crate) fn put_place(bytes: &mut Vec<u8>, micro_shard: MicroShard, place: Place) {
+    let numbers = [micro_shard.0, place.node.0, place.epoch, place.since];
+    numbers.into_iter().for_each(|number| put(bytes, number));
+    bytes.push(place.is_serving.into());
+}
+
 impl Bytes<'_> {
     fn node(&mut self) -> Result<Node, BadBytes> {
         let (id, unit) = (ServerId(self.number()?), UnitId(self.number()?));
@@ -81,7 +83,7 @@ impl Bytes<'_> {
         Ok(Node { id, unit, standing, address: address.to_owned() })
     }
 
-    fn place(&mut self) -> Result<(u32, Place), BadBytes> {
+    pub(crate) fn place(&mut self) -> Result<(u32, Place), BadBytes> {
         let (micro_shard, node) = (self.number()?, ServerId(self.number()?));
         let (epoch, since) = (self.number()?, self.number()?);
         Ok((micro_shard, Place { node, epoch, since, is_serving: self.flag()? }))

@@ -1,6 +1,6 @@
 //! Nodes, and the place of every micro-shard.
 
-mod bytes;
+pub(crate) mod bytes;
 #[cfg(test)]
 mod tests;
 
@@ -83,6 +83,18 @@ pub struct Change {
     pub nodes: Option<Vec<Node>>,
 }
 
+/// The places in which one directory differs from an earlier one with the same nodes. It is short where few micro-shards
+/// have moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Patch {
+    /// The epoch of the earlier one.
+    pub from: Epoch,
+    /// That of the later one.
+    pub epoch: Epoch,
+    /// The later one's places.
+    pub places: Vec<(MicroShard, Place)>,
+}
+
 /// The nodes of a rack and the owner of every micro-shard, under an epoch. It never changes: a change makes another
 /// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +138,31 @@ impl Directory {
             let slot = next.places.get_mut(micro_shard.0 as usize).ok_or(BadDirectory("micro-shard"))?;
             let since = if place.since == 0 { epoch } else { place.since };
             *slot = Place { epoch, since, ..place };
+        }
+        next.are_places_valid()?;
+        Ok(next)
+    }
+
+    /// What makes this directory of an earlier one; `None` if the nodes differ.
+    pub fn patch(&self, earlier: &Self) -> Option<Patch> {
+        let is_alike = self.nodes == earlier.nodes && self.micro_shards() == earlier.micro_shards();
+        let places = self.places().zip(&earlier.places).filter(|((_, place), old)| place != *old);
+        let places = places.map(|(place, _)| place).collect();
+        is_alike.then_some(Patch { from: earlier.epoch, epoch: self.epoch, places })
+    }
+
+    /// The directory that a patch makes of this one.
+    ///
+    /// # Errors
+    /// The patch is for another directory, or what it makes is none.
+    pub fn patched(&self, patch: &Patch) -> Result<Self, BadDirectory> {
+        if patch.from != self.epoch || patch.epoch < self.epoch {
+            return Err(BadDirectory("a patch for another one"));
+        }
+        let mut next = Self { epoch: patch.epoch, ..self.clone() };
+        for (micro_shard, place) in &patch.places {
+            let slot = next.places.get_mut(micro_shard.0 as usize).ok_or(BadDirectory("micro-shard"))?;
+            *slot = *place;
         }
         next.are_places_valid()?;
         Ok(next)

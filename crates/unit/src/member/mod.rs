@@ -138,6 +138,11 @@ impl Member {
         Self { id, incarnation, terms, timing, view, shards, report_at_us, reported_us }
     }
 
+    /// True while a micro-shard is on its way to this node.
+    pub fn is_pulling(&self) -> bool {
+        self.shards.iter().any(|shard| shard.target.is_some())
+    }
+
     /// Takes an input, and adds what is to be done to `effects`.
     pub fn handle(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) {
         match input {

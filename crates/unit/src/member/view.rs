@@ -47,6 +47,11 @@ impl View {
         Self { id, directory: None, lease: Lease::default() }
     }
 
+    /// The lease.
+    pub fn lease(&self) -> Lease {
+        self.lease
+    }
+
     /// The newest directory, if any has come.
     pub fn directory(&self) -> Option<&Arc<Directory>> {
         self.directory.as_ref()

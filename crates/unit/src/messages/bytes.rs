@@ -14,8 +14,9 @@ use minos_rack::{MicroShard, ServerId};
 
 use super::{Asked, Message, MoveId, Orders, Packet, Progress, Pull, Report};
 use crate::{
-    Directory,
+    Directory, Patch,
     bytes::{BadBytes, Bytes, put, put_long},
+    directory::bytes::put_place,
 };
 
 const MAGIC: [u8; 4] = *b"MNSU";
@@ -25,6 +26,7 @@ const ORDERS: u8 = 1;
 const ASK: u8 = 2;
 const CHANGED: u8 = 3;
 const REFUSED: u8 = 4;
+const PATCH: u8 = 5;
 const PROGRESS: [Progress; 4] = [Progress::Giving, Progress::Pulling, Progress::Drained, Progress::Failed];
 
 impl Packet {
@@ -35,6 +37,14 @@ impl Packet {
             Self::Report(report) => put_report(&mut bytes, report),
             Self::Orders(orders) => put_orders(&mut bytes, orders),
             Self::Message(from, message) => put_message(&mut bytes, *from, message),
+            Self::Patch(Patch { from, epoch, places }) => {
+                bytes.push(PATCH);
+                put(&mut bytes, *from);
+                put(&mut bytes, *epoch);
+                put_list(&mut bytes, places, |bytes, (micro_shard, place)| {
+                    put_place(bytes, *micro_shard, *place)
+                });
+            }
         }
         bytes
     }
@@ -51,6 +61,12 @@ impl Packet {
         let packet = match rest.array()? {
             [REPORT] => Self::Report(rest.report()?),
             [ORDERS] => Self::Orders(rest.orders()?),
+            [PATCH] => Self::Patch(Patch {
+                from: rest.number()?,
+                epoch: rest.number()?,
+                places: rest
+                    .list(|it| it.place().map(|(micro_shard, place)| (MicroShard(micro_shard), place)))?,
+            }),
             [kind] => Self::Message(ServerId(rest.number()?), rest.message(kind)?),
         };
         rest.end()?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
 
-use crate::{Directory, Epoch};
+use crate::{Directory, Epoch, Patch};
 
 /// A move of a micro-shard. No two moves of a micro-shard have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -120,4 +120,6 @@ pub enum Packet {
     Orders(Orders),
     /// From this node to another one.
     Message(ServerId, Message),
+    /// To a node: what makes the newest directory of the one sent before on this stream.
+    Patch(Patch),
 }

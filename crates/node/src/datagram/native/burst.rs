@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     ops::{Context, Placement},
-    rack::Owner,
+    rack::{Intent, Owner},
 };
 
 /// The environment in which a burst is served.
@@ -248,7 +248,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     #[inline]
     fn look_up(&self, operation: &Operation<'_>) -> Lookup<'b> {
         if let Some(rack) = self.cx.rack
-            && let Some(owner) = rack.elsewhere(operation.key)
+            && let Some(owner) = rack.elsewhere(operation.key, intent(operation.opcode))
         {
             rack.prefetch(owner, operation.hash);
             return Lookup::There(owner, None);
@@ -344,4 +344,10 @@ pub(super) fn around<'a, 'b, M: Mode, P>(
 ) -> Around<'a, 'b, M, P> {
     let (is_draining, holds_replies) = (shared.is_draining(), M::HAS_FLASH && shared.holds_replies);
     Around { cx, sessions: &shared.sessions, worker, now, is_draining, holds_replies }
+}
+
+/// What an operation does with its key.
+#[inline]
+fn intent(opcode: Opcode) -> Intent {
+    if opcode == Opcode::Get { Intent::Read } else { Intent::Change }
 }

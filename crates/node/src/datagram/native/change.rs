@@ -73,6 +73,7 @@ pub(super) fn stored_status(stored: &Stored) -> (Status, u64) {
         // A large store whose item left memory once more.
         Stored::Cold(Cold::Unknown(..)) => (Status::Busy, 0),
         Stored::Cold(Cold::Failed(failed)) => (failed_status(failed), 0),
+        Stored::NotHere => (Status::NotOwner, 0),
     }
 }
 

@@ -114,6 +114,13 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         Self { rack, ..self }
     }
 
+    /// Begins a turn with the newest routes of the rack; their version.
+    pub(crate) fn refresh_rack(&mut self, now: Instant) -> Option<u64> {
+        let rack = self.rack.as_mut()?;
+        rack.refresh(now);
+        Some(rack.version())
+    }
+
     /// Calls `send` with each other node of the rack and the notes for it.
     pub(crate) fn take_notes(&self, send: impl FnMut(usize, &[u8])) {
         if let Some(rack) = &self.rack {
@@ -249,7 +256,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     ) -> Burst<'b, M, P, E, H> {
         let shared = &*self.shared;
         let rack = self.rack.as_mut().map(|rack| {
-            rack.refresh();
+            rack.refresh(turn.now);
             &*rack
         });
         let metrics = &shared.counters[self.id.index()];

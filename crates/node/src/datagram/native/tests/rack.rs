@@ -72,8 +72,8 @@ impl Nodes {
             let (store, clock) = (Arc::new(store), Clock::new());
             let rack_config = rack_config(node, units);
             let seed = Some(rack_config.direction_seed());
-            let rack = Arc::new(Rack::new(rack_config));
-            rack.own(&store);
+            let rack = Arc::new(Rack::new(rack_config, 1));
+            rack.settle(&store);
             let setting = setting(WORKERS, address(node).port(), seed);
             let shared = Arc::new(NativeShared::new(Arc::clone(&store), clock, config, &setting));
             let counters = Arc::<RackCounters>::default();
@@ -105,7 +105,7 @@ impl Nodes {
 
     /// A key that this node owns, or another one.
     fn key(&self, node: usize, is_own: bool) -> String {
-        let is_meant = |key: &String| self.racks[node].elsewhere(key.as_bytes()).is_none() == is_own;
+        let is_meant = |key: &String| self.owns(node, key) == is_own;
         (0..).map(|number| format!("key{number}")).find(is_meant).expect("there are many")
     }
 }

@@ -1,0 +1,92 @@
+//! Packets of the rack's state machines on a stream: the length of each, u32 little-endian, before its bytes.
+
+use std::io::{self, Read, Write};
+
+use minos_unit::Packet;
+
+/// Most bytes of a packet: a directory with all overrides, or the changes of a busy micro-shard.
+const PACKET_BYTES_MAX: u32 = 4 << 20;
+
+/// Sends a packet.
+///
+/// # Errors
+/// As the stream, which must not be used again.
+pub(crate) fn send(stream: &mut impl Write, packet: &Packet) -> io::Result<()> {
+    let bytes = packet.encode();
+    let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= PACKET_BYTES_MAX);
+    let length = length.ok_or_else(|| io::Error::other("a packet is too long"))?;
+    stream.write_all(&[length.to_le_bytes().as_slice(), &bytes].concat())
+}
+
+/// Receives a packet. Memory is taken as its bytes come.
+///
+/// # Errors
+/// As the stream, which must not be used again, or the bytes are not those of a packet.
+pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Packet> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > PACKET_BYTES_MAX {
+        return Err(io::Error::other("a packet is too long"));
+    }
+    let mut bytes = Vec::new();
+    stream.take(length.into()).read_to_end(&mut bytes)?;
+    if bytes.len() < length as usize {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Packet::decode(&bytes).map_err(io::Error::other)
+}
+
+/// Reads a line of at most `bytes_max` bytes, its end included, byte for byte: what follows stays in the stream.
+///
+/// # Errors
+/// As the stream, or the line is longer or no text.
+pub(crate) fn receive_line(stream: &mut impl Read, bytes_max: usize) -> io::Result<String> {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        line.push(byte[0]);
+        if line.len() > bytes_max {
+            return Err(io::Error::other("a line is too long"));
+        }
+    }
+    String::from_utf8(line).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use minos_rack::ServerId;
+    use minos_unit::Report;
+
+    #[test]
+    fn packets_come_as_they_were_sent_and_others_are_refused() {
+        let report = |node| {
+            Packet::Report(Report {
+                node: ServerId(node),
+                incarnation: 1,
+                sent_us: 2,
+                epoch: 3,
+                is_withdrawn: false,
+                lacking: Vec::new(),
+                moves: Vec::new(),
+            })
+        };
+        let mut bytes = b"hello\n".to_vec();
+        send(&mut bytes, &report(1)).unwrap();
+        send(&mut bytes, &report(2)).unwrap();
+        let mut stream = bytes.as_slice();
+        assert_eq!(receive_line(&mut stream, 6).unwrap(), "hello\n");
+        assert_eq!(receive(&mut stream).unwrap(), report(1));
+        assert_eq!(receive(&mut stream).unwrap(), report(2));
+        assert!(receive(&mut stream).is_err());
+        for cut in 7..bytes.len() - 1 {
+            let mut stream = &bytes[6..cut];
+            while receive(&mut stream).is_ok() {}
+        }
+        assert!(receive(&mut [0xff; 8].as_slice()).is_err());
+        assert!(receive_line(&mut b"hello\n".as_slice(), 5).is_err());
+        assert!(receive_line(&mut b"\xff\n".as_slice(), 5).is_err());
+    }
+}

@@ -1,0 +1,337 @@
+//! Copies the items of micro-shards from the memory of other nodes, and removes those that went elsewhere.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender},
+    },
+    thread,
+    time::Duration,
+};
+
+use minos_base::{Clock, KeyHash, Seconds};
+use minos_engine::{Answer, Engine, ItemMeta, ItemView, Mode, ReadOnly};
+use minos_rack::{MicroShard, ServerId};
+use minos_unit::CopyJob;
+
+use super::Event;
+use crate::{
+    rack::{Rack, attach::attach, owners::shifted},
+    server::Stop,
+};
+
+/// Chains of a table that are copied at a time.
+const CHAINS: usize = 64;
+/// Times that an item is read again which its owner is writing, and the pause between two.
+const READS_MAX: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
+/// Value bytes from which on memory is reserved before the partition's lock is taken.
+const LARGE_BYTES: usize = 4096;
+
+/// Work on the items of a micro-shard.
+pub(super) enum Job {
+    Empty(MicroShard),
+    Copy(CopyJob),
+}
+
+/// A thread that does such work. What needs to look at all items of a table is done together; a batch of changes, for
+/// which writers may wait, comes first.
+pub(crate) struct Copier<M: Mode> {
+    pub(super) rack: Arc<Rack<M>>,
+    pub(super) store: Arc<Engine<M>>,
+    pub(super) clock: Clock,
+    pub(super) jobs: Receiver<Job>,
+    pub(super) events: Sender<Event>,
+    pub(super) pending: Vec<Job>,
+    pub(super) stop: Arc<Stop>,
+}
+
+/// Why a micro-shard is not copied.
+#[derive(Debug, thiserror::Error)]
+enum CopyError {
+    #[error("its owner does not finish a write, or has lost it")]
+    Unreadable,
+    #[error("there is no memory for its items")]
+    NoMemory,
+}
+
+/// The memory of the owner while its items are copied.
+struct Source<M: Mode> {
+    table: Arc<ReadOnly<M>>,
+    /// Seconds that its clock shows more than this node's.
+    ahead_s: i64,
+    value: Vec<u8>,
+}
+
+impl<M: Mode> Copier<M> {
+    /// Runs until nobody sends jobs any more.
+    pub(crate) fn run(mut self) {
+        loop {
+            if self.pending.is_empty() {
+                let Ok(job) = self.jobs.recv() else { return };
+                self.pending.push(job);
+            }
+            self.take_in(&BTreeMap::new(), &mut BTreeSet::new());
+            if self.pending.is_empty() {
+                continue;
+            }
+            let (group, left) = group(std::mem::take(&mut self.pending));
+            self.pending = left;
+            match group {
+                Group::Empty(micro_shards) => self.empty(&micro_shards),
+                Group::Scan(from, jobs) => self.scan(from, &jobs),
+            }
+        }
+    }
+
+    /// Takes in new jobs, and does those that must not wait. A micro-shard that is to be emptied is copied no further.
+    fn take_in(&mut self, running: &BTreeMap<MicroShard, CopyJob>, failed: &mut BTreeSet<MicroShard>) {
+        while let Ok(job) = self.jobs.try_recv() {
+            if let Job::Empty(micro_shard) = job {
+                self.pending.retain(|job| !matches!(job, Job::Copy(it) if it.id.micro_shard == micro_shard));
+                failed.extend(running.get_key_value(&micro_shard).map(|(running, _)| *running));
+            }
+            self.pending.push(job);
+        }
+        while let Some(at) =
+            self.pending.iter().position(|job| matches!(job, Job::Copy(it) if it.hashes.is_some()))
+        {
+            if let Job::Copy(mut job) = self.pending.remove(at) {
+                let hashes = job.hashes.take().unwrap_or_default();
+                self.batch(&job, &hashes);
+            }
+        }
+    }
+
+    fn say(&self, event: Event) {
+        // The server stops if nobody listens.
+        let _ = self.events.send(event);
+    }
+
+    fn empty(&self, micro_shards: &BTreeSet<MicroShard>) {
+        let now = self.clock.seconds();
+        for partition in 0..self.store.partitions() {
+            let mut cursor = Some(0);
+            while let Some(from) = cursor {
+                if self.stop.is_requested() {
+                    return;
+                }
+                cursor = self.store.visit(partition, from, CHAINS, now, |key, _| {
+                    if micro_shards.contains(&MicroShard(self.rack.micro_shard(key))) {
+                        self.store.entry(self.store.hash(key), key, now).remove();
+                    }
+                });
+            }
+        }
+        micro_shards.iter().for_each(|micro_shard| self.say(Event::Emptied(*micro_shard)));
+    }
+
+    /// The memory of a node: as it is attached already, or attached for this job.
+    fn source(&self, from: ServerId) -> io::Result<Source<M>> {
+        let node = from.0 as usize;
+        let table = match self.rack.table(node) {
+            Some(table) => table,
+            None => attach(&self.rack, &self.store, node)?.table,
+        };
+        let ahead_s = self.clock.zero_unix_s().cast_signed() - table.clock_base().cast_signed();
+        Ok(Source { table, ahead_s, value: Vec::new() })
+    }
+
+    /// Copies all items of some micro-shards from one node.
+    fn scan(&mut self, from: ServerId, jobs: &BTreeMap<MicroShard, CopyJob>) {
+        let mut failed = BTreeSet::new();
+        let source = self.source(from).inspect_err(|error| self.warn(from, error));
+        let is_walked = source.is_ok_and(|mut source| {
+            let walked = self.walk(&mut source, jobs, &mut failed);
+            jobs.values().filter(|job| !source.has_held(job)).for_each(|job| {
+                failed.insert(job.id.micro_shard);
+            });
+            walked.inspect_err(|error| self.warn(from, error)).is_ok()
+        });
+        for (micro_shard, job) in jobs {
+            self.say(Event::Copied(job.id, is_walked && !failed.contains(micro_shard)));
+        }
+    }
+
+    fn walk(
+        &mut self,
+        source: &mut Source<M>,
+        jobs: &BTreeMap<MicroShard, CopyJob>,
+        failed: &mut BTreeSet<MicroShard>,
+    ) -> Result<(), CopyError> {
+        let table = Arc::clone(&source.table);
+        let mut keys: Vec<(MicroShard, Box<[u8]>)> = Vec::new();
+        for partition in 0..table.partitions() {
+            let mut cursor = Some(0);
+            while let Some(from) = cursor {
+                if self.stop.is_requested() {
+                    return Err(CopyError::Unreadable);
+                }
+                self.take_in(jobs, failed);
+                let now = self.clock.seconds();
+                let there = shifted(now, source.ahead_s);
+                let next = table.visit(partition, from, CHAINS, there, |key| {
+                    let micro_shard = MicroShard(self.rack.micro_shard(key));
+                    if jobs.contains_key(&micro_shard) {
+                        keys.push((micro_shard, key.into()));
+                    }
+                });
+                cursor = next.map_err(|_| CopyError::Unreadable)?;
+                for (micro_shard, key) in
+                    keys.drain(..).filter(|(it, _)| !failed.contains(it)).collect::<Vec<_>>()
+                {
+                    if let Err(error) = self.copy(source, micro_shard, &key, now) {
+                        tracing::warn!(micro_shard = micro_shard.0, %error, "a micro-shard is not copied");
+                        failed.insert(micro_shard);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the items of some keys, or removes those that are gone.
+    fn batch(&self, job: &CopyJob, hashes: &[KeyHash]) {
+        let source = self.source(job.from).inspect_err(|error| self.warn(job.from, error));
+        let is_copied = source.is_ok_and(|mut source| {
+            let mut copy = |hash: &KeyHash| self.copy_keys(&mut source, job.id.micro_shard, *hash);
+            let copied = hashes.iter().try_for_each(&mut copy);
+            copied.inspect_err(|error| self.warn(job.from, error)).is_ok() && source.has_held(job)
+        });
+        self.say(Event::Copied(job.id, is_copied));
+    }
+
+    fn copy_keys(
+        &self,
+        source: &mut Source<M>,
+        micro_shard: MicroShard,
+        hash: KeyHash,
+    ) -> Result<(), CopyError> {
+        let now = self.clock.seconds();
+        let (mut there, mut here): (Vec<Box<[u8]>>, Vec<Box<[u8]>>) = Default::default();
+        let table = Arc::clone(&source.table);
+        let is_meant = |key: &&[u8]| self.rack.micro_shard(key) == micro_shard.0;
+        let keys = table.keys_with(hash, shifted(now, source.ahead_s), |key| {
+            there.extend(Some(key).filter(is_meant).map(Box::from))
+        });
+        keys.map_err(|_| CopyError::Unreadable)?;
+        self.store.keys_with(hash, now, |key| here.extend(Some(key).filter(is_meant).map(Box::from)));
+        for key in here.iter().filter(|key| !there.contains(key)) {
+            self.store.entry(hash, key, now).remove();
+        }
+        there.iter().try_for_each(|key| self.copy(source, micro_shard, key, now))
+    }
+
+    /// Copies one item, or removes it if it is gone.
+    fn copy(
+        &self,
+        source: &mut Source<M>,
+        micro_shard: MicroShard,
+        key: &[u8],
+        now: Seconds,
+    ) -> Result<(), CopyError> {
+        let hash = self.store.hash(key);
+        for _ in 0..READS_MAX {
+            match source.read(micro_shard, hash, key, now) {
+                Answer::Found(meta) => return self.insert(hash, key, (&source.value, meta), now),
+                Answer::Missing => {
+                    self.store.entry(hash, key, now).remove();
+                    return Ok(());
+                }
+                Answer::AskOwner => thread::sleep(PAUSE),
+            }
+        }
+        Err(CopyError::Unreadable)
+    }
+
+    fn insert(
+        &self,
+        hash: KeyHash,
+        key: &[u8],
+        (value, meta): (&[u8], ItemMeta),
+        now: Seconds,
+    ) -> Result<(), CopyError> {
+        let inserted = if value.len() < LARGE_BYTES {
+            self.store.entry(hash, key, now).insert(&[value], meta)
+        } else {
+            self.store.reserve(hash, key, value.len() as u64).and_then(|mut reservation| {
+                reservation.value_mut().copy_from_slice(value);
+                reservation.settle();
+                self.store.entry(hash, key, now).commit(reservation, meta)
+            })
+        };
+        inserted.map(drop).map_err(|_| CopyError::NoMemory)
+    }
+
+    fn warn(&self, from: ServerId, error: &dyn std::error::Error) {
+        tracing::warn!(node = from.0, %error, "items of a node are not copied");
+    }
+}
+
+impl<M: Mode> Source<M> {
+    /// Reads an item; its value is in `value`.
+    fn read(&mut self, micro_shard: MicroShard, hash: KeyHash, key: &[u8], now: Seconds) -> Answer<ItemMeta> {
+        let Self { table, ahead_s, value } = self;
+        table.read_owned(micro_shard.0, hash, key, shifted(now, *ahead_s), |item: &ItemView<'_>| {
+            value.clear();
+            item.copy_value_to(value);
+            let expiry = item.expiry();
+            ItemMeta {
+                flags: item.flags(),
+                expiry: if expiry == 0 { 0 } else { shifted(expiry, -*ahead_s) },
+                cas: Some(item.cas()),
+                stale: item.is_stale(),
+                win_sent: item.is_win_sent(),
+                encoded_key: item.has_encoded_key(),
+            }
+        })
+    }
+
+    /// True if everything that was read so far was the owner's: it has not lost the micro-shard since.
+    fn has_held(&self, job: &CopyJob) -> bool {
+        let ownership = self.table.ownership_after_reads(job.id.micro_shard.0);
+        ownership.is_readable() && ownership.epoch == job.epoch
+    }
+}
+
+/// Jobs that are done together.
+enum Group {
+    Empty(BTreeSet<MicroShard>),
+    Scan(ServerId, BTreeMap<MicroShard, CopyJob>),
+}
+
+/// The first job and those that can be done with it, and the others in their order. There is one job of a micro-shard at
+/// a time.
+fn group(jobs: Vec<Job>) -> (Group, Vec<Job>) {
+    let mut jobs = jobs.into_iter();
+    let mut left = Vec::new();
+    let group = match jobs.next() {
+        Some(Job::Empty(first)) => {
+            let mut micro_shards = BTreeSet::from([first]);
+            for job in jobs {
+                match job {
+                    Job::Empty(micro_shard) => drop(micro_shards.insert(micro_shard)),
+                    other => left.push(other),
+                }
+            }
+            Group::Empty(micro_shards)
+        }
+        Some(Job::Copy(first)) => {
+            let from = first.from;
+            let mut group = BTreeMap::from([(first.id.micro_shard, first)]);
+            for job in jobs {
+                match job {
+                    Job::Copy(it) if it.from == from => {
+                        group.insert(it.id.micro_shard, it);
+                    }
+                    other => left.push(other),
+                }
+            }
+            Group::Scan(from, group)
+        }
+        None => Group::Empty(BTreeSet::new()),
+    };
+    (group, left)
+}

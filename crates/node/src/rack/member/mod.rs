@@ -1,0 +1,261 @@
+//! The thread that drives a node's part in its rack: its [`Member`] decides, the thread does it.
+
+mod copy;
+mod transport;
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{
+        Arc,
+        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use minos_engine::{Mode, OwnerState};
+use minos_net::Io;
+use minos_rack::{MicroShard, ServerId};
+use minos_unit::{
+    Holding, Member, MoveId, Ownership, Packet, Route, Terms, Timing, View,
+    node::{Effect, Input},
+};
+
+use super::{Rack, config::Managed, routes::NOWHERE};
+use crate::server::shared::Shared;
+pub(crate) use copy::Copier;
+use copy::Job;
+use transport::Transport;
+pub(super) use transport::{HELLO_BYTES_MAX, SEND_MAX, node_hello};
+
+/// A node reports so many times within a lease, so that one lost report costs nothing.
+const REPORTS_A_LEASE: u32 = 4;
+/// Time until a question to another node is repeated.
+const ASK: Duration = Duration::from_millis(20);
+/// By how much clocks may differ in a second, in microseconds.
+const DRIFT_PPM: u64 = 500;
+/// The part of a lease in which a node answers no more.
+const MARGIN_PART: u64 = 10;
+
+/// What the thread is told.
+pub(crate) enum Event {
+    /// A packet from the coordinator, or from another node.
+    Packet(Packet),
+    Copied(MoveId, bool),
+    Emptied(MicroShard),
+}
+
+/// The terms of leases of this length.
+///
+/// # Errors
+/// It is too short or too long.
+pub(crate) fn terms(lease: Duration) -> Result<Terms, minos_unit::BadTerms> {
+    let length_us = u64::try_from(lease.as_micros()).unwrap_or(u64::MAX);
+    Terms::new(length_us, DRIFT_PPM, length_us / MARGIN_PART)
+}
+
+/// The driver of a node.
+pub(crate) struct Driver<M: Mode, I: Io> {
+    shared: Arc<Shared<M, I>>,
+    rack: Arc<Rack<M>>,
+    member: Member,
+    words: Vec<Ownership>,
+    view: Option<View>,
+    events: Receiver<Event>,
+    jobs: Sender<Job>,
+    transport: Transport,
+    /// How long the thread sleeps without events.
+    patience: Duration,
+    /// True if workers may go by older routes.
+    is_dirty: bool,
+}
+
+impl<M: Mode, I: Io> Driver<M, I> {
+    /// The driver of a node that is managed, and the copier that works for it until it ends.
+    ///
+    /// # Errors
+    /// A socket cannot be made.
+    pub(crate) fn new(
+        shared: &Arc<Shared<M, I>>,
+        rack: &Arc<Rack<M>>,
+        managed: &Managed,
+    ) -> io::Result<(Self, Copier<M>)> {
+        let (sender, events) = channel();
+        let (jobs, jobs_left) = channel();
+        let copier = Copier {
+            rack: Arc::clone(rack),
+            store: Arc::clone(&shared.store),
+            clock: shared.clock,
+            jobs: jobs_left,
+            events: sender.clone(),
+            pending: Vec::new(),
+            stop: Arc::clone(&shared.stop),
+        };
+        let words: Vec<Ownership> = (0..rack.config.micro_shards).map(|it| word(shared, it)).collect();
+        let patience = managed.lease / REPORTS_A_LEASE;
+        let timing = Timing { report_us: patience.as_micros() as u64, ask_us: ASK.as_micros() as u64 };
+        let terms = terms(managed.lease).map_err(io::Error::other)?;
+        let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let id = ServerId(rack.config.node as u32);
+        let member = Member::new(id, incarnation.as_micros() as u64, &words, terms, timing);
+        let transport = Transport::new(&rack.config, managed, Arc::clone(&shared.stop), sender)?;
+        rack.separate_uniques(&shared.store);
+        let driver = Self {
+            shared: Arc::clone(shared),
+            rack: Arc::clone(rack),
+            member,
+            words,
+            view: None,
+            events,
+            jobs,
+            transport,
+            patience,
+            is_dirty: false,
+        };
+        Ok((driver, copier))
+    }
+
+    /// Runs until the server is to stop.
+    pub(crate) fn run(mut self) {
+        let mut ticked = Instant::now();
+        while !self.shared.stop.is_requested() {
+            // Questions are repeated while a micro-shard moves to this node.
+            let tick = if self.is_pulling() { ASK } else { self.patience };
+            let event = self.events.recv_timeout(tick);
+            match event {
+                Ok(Event::Packet(Packet::Orders(orders))) => self.handle(Input::Orders(orders)),
+                Ok(Event::Packet(Packet::Message(from, message))) => {
+                    self.handle(Input::Message(from, message));
+                }
+                // Nodes report to the coordinator alone, and it has made directories of patches.
+                Ok(Event::Packet(Packet::Report(_) | Packet::Patch(_))) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Event::Copied(id, is_whole)) => self.handle(Input::Copied(id, is_whole)),
+                Ok(Event::Emptied(micro_shard)) => self.handle(Input::Emptied(micro_shard)),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if ticked.elapsed() >= tick {
+                ticked = Instant::now();
+                self.handle(Input::Tick);
+            }
+        }
+    }
+
+    fn is_pulling(&self) -> bool {
+        self.member.is_pulling()
+    }
+
+    /// Gives an input to the state machine, and does what it says.
+    fn handle(&mut self, input: Input) {
+        let mut inputs = VecDeque::from([input]);
+        let mut effects = Vec::new();
+        while let Some(input) = inputs.pop_front() {
+            let now_us = self.rack.routes.now_us(Instant::now());
+            self.member.handle(now_us, input, &mut effects);
+            for effect in effects.drain(..) {
+                inputs.extend(self.perform(effect));
+            }
+        }
+        // Commands that wait go on by the newest routes.
+        if self.rack.routes.raise_if_changed() {
+            self.shared.wake_all();
+        }
+    }
+
+    /// Does what an effect says. What others could conclude from it comes after all workers go by the newest routes.
+    fn perform(&mut self, effect: Effect) -> Option<Input> {
+        let routes = &self.rack.routes;
+        match effect {
+            Effect::SetWord(micro_shard, word) => self.set_word(micro_shard, word),
+            Effect::Note(micro_shard) => routes.note(micro_shard.0),
+            Effect::StopNoting(micro_shard) => routes.stop_noting(micro_shard.0),
+            Effect::Show(view) => self.show(view),
+            Effect::PassLocks(id) => return self.pass().then_some(Input::Passed(id)),
+            Effect::TakeChanges(id) => {
+                // Changes of a turn become known when it is over.
+                let has_passed = self.pass();
+                let changes = self.rack.routes.take_notes(id.micro_shard.0);
+                return has_passed.then_some(Input::Changes(id, changes));
+            }
+            Effect::Empty(micro_shard) => self.settled(|it| drop(it.jobs.send(Job::Empty(micro_shard)))),
+            Effect::Copy(job) => self.settled(|it| drop(it.jobs.send(Job::Copy(job)))),
+            Effect::Send(to, message) => self.settled(|it| it.transport.send(to, message)),
+            Effect::Report(report) => self.settled(|it| it.transport.report(report)),
+        }
+        None
+    }
+
+    fn settled(&mut self, act: impl FnOnce(&mut Self)) {
+        if !self.is_dirty || self.pass() {
+            act(self);
+        }
+    }
+
+    /// Waits until every worker goes by the newest routes, and its changes up to now are noted; false if the server
+    /// stops.
+    fn pass(&mut self) -> bool {
+        self.is_dirty = false;
+        let shared = &self.shared;
+        self.rack.routes.pass(|| shared.wake_all(), || shared.stop.is_requested())
+    }
+
+    fn set_word(&mut self, micro_shard: MicroShard, word: Ownership) {
+        let state = match word.holding {
+            Holding::None => OwnerState::None,
+            Holding::Owned => OwnerState::Owned,
+            Holding::Frozen => OwnerState::Frozen,
+        };
+        let ownership = minos_engine::Ownership { epoch: word.epoch, state };
+        self.shared.store.set_ownership(micro_shard.0, ownership);
+        self.words[micro_shard.0 as usize] = word;
+        self.route(micro_shard);
+    }
+
+    fn show(&mut self, view: View) {
+        let known = self.view.as_ref().and_then(View::directory);
+        let is_new = match (known, view.directory()) {
+            (Some(known), Some(new)) => !Arc::ptr_eq(known, new),
+            (known, new) => known.is_some() != new.is_some(),
+        };
+        let (number, until_us) = view.lease().number_and_end();
+        self.view = Some(view);
+        if is_new {
+            self.show_directory();
+        }
+        self.rack.routes.hold(number, until_us);
+    }
+
+    fn show_directory(&mut self) {
+        let Some(directory) = self.view.as_ref().and_then(|view| view.directory().cloned()) else { return };
+        self.rack.show(&directory);
+        (0..self.words.len() as u32).for_each(|micro_shard| self.route(MicroShard(micro_shard)));
+    }
+
+    /// Sets the route to a micro-shard: by the directory, and by the word where it is this node's. If workers can do less
+    /// here than before, they must notice.
+    fn route(&mut self, micro_shard: MicroShard) {
+        let route = self.view.as_ref().map_or(Route::Nowhere, |view| view.route(micro_shard));
+        let me = self.rack.config.node as u16;
+        let (node, is_frozen) = match (route, self.words[micro_shard.0 as usize].holding) {
+            (Route::Here, Holding::Owned) => (me, false),
+            (Route::Here, Holding::Frozen) => (me, true),
+            (Route::Here, Holding::None) | (Route::Nowhere, _) => (NOWHERE, false),
+            (Route::Unit(owner) | Route::Elsewhere(owner), _) => (owner.0 as u16, false),
+        };
+        let routes = &self.rack.routes;
+        let (reader, writer) = (routes.reader(micro_shard.0), routes.writer(micro_shard.0));
+        // What a dead node owned is given away once nobody reads its memory any more.
+        self.is_dirty |= reader != node && reader != NOWHERE || writer == Some(me) && is_frozen;
+        routes.set(micro_shard.0, node, is_frozen);
+    }
+}
+
+/// What this node's memory says of a micro-shard, after a restart or at first.
+fn word<M: Mode, I: Io>(shared: &Shared<M, I>, micro_shard: u32) -> Ownership {
+    let minos_engine::Ownership { epoch, state } = shared.store.ownership(micro_shard);
+    let holding = match state {
+        OwnerState::None => Holding::None,
+        OwnerState::Owned => Holding::Owned,
+        OwnerState::Frozen => Holding::Frozen,
+    };
+    Ownership { epoch, holding }
+}

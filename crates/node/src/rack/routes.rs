@@ -1,0 +1,294 @@
+//! Where each micro-shard is, as workers see it while it changes.
+//!
+//! One thread changes routes; workers read them without a lock. A worker notices a change at the beginning of its
+//! next turn, so that a turn that has begun before may still go by what was. [`Routes::pass`] waits until no turn does:
+//! it is the pass of all writers without which a micro-shard must not be given away.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use minos_base::KeyHash;
+
+/// The bits of a word that name a node.
+const NODE: u16 = 0x3fff;
+/// Changes are noted.
+const NOTING: u16 = 0x4000;
+/// Changes wait; reads go on.
+const FROZEN: u16 = 0x8000;
+
+/// The number that stands for no node: the micro-shard changes hands, or this node has no lease.
+pub(crate) const NOWHERE: u16 = NODE;
+
+/// Most changes of a micro-shard that are noted at a time; with more, its move has to begin again.
+const NOTES_MAX: usize = 1 << 18;
+/// Time between two looks whether workers have noticed a change.
+const LOOK_EVERY: Duration = Duration::from_micros(20);
+
+/// The routes to all micro-shards, and the lease under which this node may answer.
+pub(crate) struct Routes {
+    words: Box<[AtomicU16]>,
+    /// Raised after each change.
+    version: AtomicU64,
+    /// True if a route was changed since the version was raised for that.
+    has_changed: AtomicBool,
+    /// The version that each worker has noticed.
+    noticed: Box<[AtomicU64]>,
+    /// From which times are counted.
+    zero: Instant,
+    /// Microseconds since `zero` at which the lease ends.
+    lease_until_us: AtomicU64,
+    /// Number of the lease. A lease that does not follow another without a gap has another number.
+    lease: AtomicU64,
+    /// The changed keys of micro-shards that are being copied; `None` once there were too many.
+    notes: Mutex<HashMap<u32, Option<Vec<KeyHash>>>>,
+}
+
+/// The right of a worker's turn to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Right(u64);
+
+/// Lets answers of a turn leave, as long as this node has had the right to give them since the turn began. A process may
+/// be stopped at any moment: somebody else may have got the right meanwhile.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard<'a> {
+    pub(crate) routes: &'a Routes,
+    pub(crate) right: Option<Right>,
+}
+
+impl Guard<'_> {
+    /// True if answers may leave now.
+    pub(crate) fn may_answer(&self) -> bool {
+        self.right.is_some() && self.routes.right(Instant::now()) == self.right
+    }
+}
+
+impl Routes {
+    /// Routes to `micro_shards` for so many workers: all nowhere, and without a lease.
+    pub(crate) fn new(micro_shards: u32, workers: usize) -> Self {
+        Self {
+            words: (0..micro_shards).map(|_| AtomicU16::new(NOWHERE)).collect(),
+            version: AtomicU64::new(1),
+            has_changed: AtomicBool::new(false),
+            noticed: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            zero: Instant::now(),
+            lease_until_us: AtomicU64::new(0),
+            lease: AtomicU64::new(0),
+            notes: Mutex::default(),
+        }
+    }
+
+    /// The node to read a key of a micro-shard at.
+    #[inline]
+    pub(crate) fn reader(&self, micro_shard: u32) -> u16 {
+        self.words[micro_shard as usize].load(Ordering::Relaxed) & NODE
+    }
+
+    /// The node to change a key of a micro-shard at; `None` while changes wait.
+    #[inline]
+    pub(crate) fn writer(&self, micro_shard: u32) -> Option<u16> {
+        let word = self.words[micro_shard as usize].load(Ordering::Relaxed);
+        (word & FROZEN == 0).then_some(word & NODE)
+    }
+
+    /// True if changes to a micro-shard are to be noted.
+    #[inline]
+    pub(crate) fn notes(&self, micro_shard: u32) -> bool {
+        self.words[micro_shard as usize].load(Ordering::Relaxed) & NOTING != 0
+    }
+
+    /// Sets the node of a micro-shard, and whether changes wait.
+    pub(crate) fn set(&self, micro_shard: u32, node: u16, is_frozen: bool) {
+        let word = &self.words[micro_shard as usize];
+        let old = word.load(Ordering::Relaxed);
+        let new = old & NOTING | node | if is_frozen { FROZEN } else { 0 };
+        if old != new {
+            word.store(new, Ordering::Relaxed);
+            self.has_changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// How many micro-shards are at a node.
+    pub(crate) fn count(&self, node: u16) -> usize {
+        (0..self.words.len() as u32).filter(|micro_shard| self.reader(*micro_shard) == node).count()
+    }
+
+    /// The version of the routes.
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        // Acquire: pairs with the change that raised it.
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Lets workers notice changes of routes, if there were any since the last call; true if there were.
+    pub(crate) fn raise_if_changed(&self) -> bool {
+        let has_changed = self.has_changed.swap(false, Ordering::Relaxed);
+        if has_changed {
+            self.raise();
+        }
+        has_changed
+    }
+
+    /// Lets workers notice what was changed.
+    pub(crate) fn raise(&self) -> u64 {
+        self.version.fetch_add(1, Ordering::AcqRel) + 1
+    }
+
+    /// Says that a worker goes by no older version.
+    pub(crate) fn notice(&self, worker: usize, version: u64) {
+        // Release: whoever sees it sees all that the worker did before.
+        self.noticed[worker].store(version, Ordering::Release);
+    }
+
+    /// Waits until no worker goes by older routes; false if `is_over` before. `wake` wakes all workers.
+    pub(crate) fn pass(&self, wake: impl Fn(), is_over: impl Fn() -> bool) -> bool {
+        let version = self.raise();
+        wake();
+        let has_noticed = |noticed: &AtomicU64| noticed.load(Ordering::Acquire) >= version;
+        while !self.noticed.iter().all(has_noticed) {
+            if is_over() {
+                return false;
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+        true
+    }
+
+    /// Lets this node answer for ever: nobody else gives its micro-shards away.
+    pub(crate) fn hold_for_ever(&self) {
+        self.lease_until_us.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Extends the lease of this number until a time of [`Routes::now_us`].
+    pub(crate) fn hold(&self, number: u64, until_us: u64) {
+        // In this order: a turn with the old number that sees the new end finds the number changed afterwards.
+        self.lease.store(number, Ordering::SeqCst);
+        self.lease_until_us.store(until_us, Ordering::SeqCst);
+    }
+
+    /// A moment as microseconds, as leases count them.
+    pub(crate) fn now_us(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.zero).as_micros() as u64
+    }
+
+    /// The right to answer from now on, if this node has it.
+    #[inline]
+    pub(crate) fn right(&self, now: Instant) -> Option<Right> {
+        let number = self.lease.load(Ordering::SeqCst);
+        (self.now_us(now) < self.lease_until_us.load(Ordering::SeqCst)).then_some(Right(number))
+    }
+
+    /// Begins to note the changes of a micro-shard, with none.
+    pub(crate) fn note(&self, micro_shard: u32) {
+        self.noted().insert(micro_shard, Some(Vec::new()));
+        self.words[micro_shard as usize].fetch_or(NOTING, Ordering::Relaxed);
+    }
+
+    /// Ends that.
+    pub(crate) fn stop_noting(&self, micro_shard: u32) {
+        self.words[micro_shard as usize].fetch_and(!NOTING, Ordering::Relaxed);
+        self.noted().remove(&micro_shard);
+    }
+
+    /// Takes in changes that were made.
+    pub(crate) fn add_notes(&self, changes: impl Iterator<Item = (u32, KeyHash)>) {
+        let mut noted = self.noted();
+        for (micro_shard, hash) in changes {
+            let Some(list) = noted.get_mut(&micro_shard) else { continue };
+            match list {
+                Some(hashes) if hashes.len() < NOTES_MAX => hashes.push(hash),
+                _ => *list = None,
+            }
+        }
+    }
+
+    /// Everything noted so far counts as lost: too much has changed at once.
+    pub(crate) fn lose_notes(&self) {
+        self.noted().values_mut().for_each(|list| *list = None);
+    }
+
+    /// The keys of a micro-shard that have changed, each once; `None` if some were lost. Then none are left.
+    pub(crate) fn take_notes(&self, micro_shard: u32) -> Option<Vec<KeyHash>> {
+        let mut hashes = self.noted().get_mut(&micro_shard)?.replace(Vec::new())?;
+        hashes.sort_unstable_by_key(|hash| hash.0);
+        hashes.dedup();
+        Some(hashes)
+    }
+
+    fn noted(&self) -> MutexGuard<'_, HashMap<u32, Option<Vec<KeyHash>>>> {
+        // Each change of it is whole.
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frozen_micro_shard_is_read_where_it_is() {
+        let routes = Routes::new(2, 1);
+        assert_eq!((routes.reader(0), routes.writer(0)), (NOWHERE, Some(NOWHERE)));
+        routes.note(0);
+        routes.set(0, 5, false);
+        assert_eq!((routes.reader(0), routes.writer(0), routes.notes(0)), (5, Some(5), true));
+        routes.set(0, 5, true);
+        assert_eq!((routes.reader(0), routes.writer(0), routes.notes(0)), (5, None, true));
+        routes.stop_noting(0);
+        assert_eq!((routes.reader(0), routes.notes(0), routes.count(5)), (5, false, 1));
+    }
+
+    #[test]
+    fn changes_are_noted_once_and_too_many_are_lost() {
+        let routes = Routes::new(3, 1);
+        let changes = |hashes: &[u64]| hashes.iter().map(|hash| (1, KeyHash(*hash))).collect::<Vec<_>>();
+        routes.add_notes(changes(&[1]).into_iter());
+        assert_eq!(routes.take_notes(1), None);
+        routes.note(1);
+        routes.add_notes(changes(&[7, 3, 7]).into_iter());
+        assert_eq!(routes.take_notes(1), Some(vec![KeyHash(3), KeyHash(7)]));
+        assert_eq!(routes.take_notes(1), Some(vec![]));
+        let many: Vec<u64> = (0..=NOTES_MAX as u64).collect();
+        routes.add_notes(changes(&many).into_iter());
+        assert_eq!(routes.take_notes(1), None);
+    }
+
+    #[test]
+    fn a_lease_that_ends_takes_the_right_with_it() {
+        let routes = Routes::new(1, 1);
+        let at = |us| routes.zero + Duration::from_micros(us);
+        assert_eq!(routes.right(at(0)), None);
+        routes.hold(1, 100);
+        let right = routes.right(at(99));
+        assert!(right.is_some() && routes.right(at(100)).is_none());
+        routes.hold(1, 200);
+        assert_eq!(routes.right(at(150)), right);
+        routes.hold(2, 400);
+        assert_ne!(routes.right(at(300)), right);
+    }
+
+    #[test]
+    fn a_pass_ends_when_every_worker_has_noticed() {
+        let (routes, is_over) = (Routes::new(1, 2), AtomicBool::new(false));
+        let passes = || routes.pass(|| (), || is_over.load(Ordering::Relaxed));
+        thread::scope(|scope| {
+            let pass = scope.spawn(passes);
+            while routes.version() == 1 {
+                thread::yield_now();
+            }
+            routes.notice(0, routes.version());
+            thread::sleep(Duration::from_millis(5));
+            assert!(!pass.is_finished());
+            routes.notice(1, routes.version());
+            assert!(pass.join().unwrap());
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert!(!passes());
+    }
+}

@@ -1,0 +1,88 @@
+//! `minos rack coordinate`: the coordinator of a rack.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering},
+    time::Duration,
+};
+
+use clap::{Args, ValueEnum};
+use minos_node::coordinator::{self, CoordinatorConfig};
+use minos_unit::Loss;
+use signal_hook::{consts::TERM_SIGNALS, flag};
+
+use crate::{serve::rack::Peer, time::parse_time};
+
+/// Micro-shards that move at a time.
+pub(super) const MOVES: usize = 64;
+/// Time after which a move is given up.
+pub(super) const MOVE_TIME: Duration = Duration::from_secs(60);
+
+/// Run the coordinator of a rack: it lets nodes answer, and moves micro-shards between them. It is on the way of no request
+#[derive(Args, Debug)]
+pub(crate) struct CoordinateArgs {
+    /// Name of the rack
+    #[arg(long, value_name = "NAME")]
+    rack: String,
+    /// Unix socket at which nodes (--coordinator) and operators find it
+    #[arg(long, value_name = "PATH")]
+    listen: PathBuf,
+    /// File that keeps the directory: who owns what
+    #[arg(long, value_name = "PATH")]
+    directory: PathBuf,
+    /// The nodes of a new rack, as for `minos serve`. Later ones are in the directory
+    #[arg(long, value_name = "UNIT@PATH[=IP:PORT]", value_delimiter = ',', required = true)]
+    peers: Vec<Peer>,
+    /// Nodes of --peers, from the first on, that a new rack begins with [default: all]
+    #[arg(long, value_name = "N")]
+    members: Option<usize>,
+    /// Micro-shards of a new rack, as for `minos serve`
+    #[arg(long, value_name = "N", default_value_t = 4096)]
+    micro_shards: u32,
+    /// Time for which a node answers without a word of the coordinator, as for `minos serve`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    rack_lease: Duration,
+    /// What becomes of the items of a node that is dead
+    #[arg(long, value_enum, default_value_t = Lost::Wait)]
+    lost: Lost,
+    /// Micro-shards that move at a time
+    #[arg(long, value_name = "N", default_value_t = MOVES)]
+    moves: usize,
+    /// Time after which a move is given up
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    move_time: Duration,
+}
+
+/// What becomes of the items of a dead node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Lost {
+    /// They wait for it, unless an operator gives it up
+    Wait,
+    /// Its micro-shards go to other nodes, which begin without items
+    Drop,
+}
+
+/// Coordinates until a signal comes.
+pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in TERM_SIGNALS {
+        flag::register(*signal, Arc::clone(&stop))?;
+    }
+    let members = args.peers.iter().take(args.members.unwrap_or(args.peers.len()));
+    let config = CoordinatorConfig {
+        rack: args.rack.clone(),
+        socket: args.listen.clone(),
+        directory: args.directory.clone(),
+        nodes: members.map(Peer::unit_and_address).collect(),
+        micro_shards: args.micro_shards,
+        lease: args.rack_lease,
+        loss: match args.lost {
+            Lost::Wait => Loss::Never,
+            Lost::Drop => Loss::Allowed,
+        },
+        moves_max: args.moves,
+        move_time_max: args.move_time,
+    };
+    println!("coordinator {}", args.listen.display());
+    Ok(coordinator::run(config, || stop.load(Ordering::Relaxed))?)
+}
