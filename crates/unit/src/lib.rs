@@ -18,6 +18,9 @@
 //! **A node that restarts** with its memory has withdrawn its words first. It gets its micro-shards
 //! back under a higher epoch, so that no reader's two looks meet the same word on both sides of the crash.
 //!
+//! **Reads** of a unit go to its nodes by [`Weights`], which the coordinator computes from the nodes' [`Load`]s and sends
+//! with its orders. They decide nothing about correctness, and may be old anywhere.
+//!
 //! **A dead node** loses its micro-shards only if that is allowed ([`Loss`]), and once its lease and the leases of
 //! all who could still read its memory have run out, unless they have confirmed the change.
 
@@ -30,6 +33,7 @@ mod lease;
 mod member;
 mod messages;
 mod ownership;
+mod reads;
 #[cfg(test)]
 mod simulation;
 mod switches;
@@ -44,6 +48,7 @@ pub use lease::{BadTerms, Lease, Terms};
 pub use member::{CopyJob, Member, Permit, Route, Timing, View};
 pub use messages::{Asked, Message, MoveId, Orders, Packet, Progress, Pull, Report};
 pub use ownership::{Epoch, Holding, Ownership};
+pub use reads::{Balancing, Load, PARTS, ReadPolicy, UnknownPolicy, Weights};
 
 /// Inputs and effects of a [`Member`].
 pub mod node {

@@ -16,7 +16,8 @@ use std::{
 use minos_rack::{MicroShard, ServerId, UnitId};
 
 use crate::{
-    BadDirectory, Change, Directory, Epoch, MoveId, Node, Orders, Progress, Pull, Report, Standing, Terms,
+    BadDirectory, Balancing, Change, Directory, Epoch, MoveId, Node, Orders, Progress, Pull, Report,
+    Standing, Terms, Weights, reads::Balancer,
 };
 
 /// Whether a dead node's micro-shards go to others, without their items.
@@ -148,6 +149,7 @@ pub struct Coordinator {
     given_up: Vec<ServerId>,
     /// When the leases of an earlier coordinator have run out.
     quiet_until_us: u64,
+    balancer: Option<Balancer>,
 }
 
 impl Coordinator {
@@ -164,7 +166,19 @@ impl Coordinator {
             nodes: None,
             given_up: Vec::new(),
             quiet_until_us: now_us + terms.honoured_us(),
+            balancer: None,
         }
+    }
+
+    /// Distributes reads, too, from `now_us` on.
+    #[must_use]
+    pub fn with_balancing(self, balancing: Balancing, now_us: u64) -> Self {
+        Self { balancer: Some(Balancer::new(balancing, now_us)), ..self }
+    }
+
+    /// The weights in force, if reads are distributed and an interval has passed.
+    pub fn weights(&self) -> Option<&Arc<Weights>> {
+        self.balancer.as_ref()?.weights()
     }
 
     /// The directory in force.
@@ -196,6 +210,14 @@ impl Coordinator {
             Input::Persisted(epoch) => self.publish(epoch, effects),
         }
         self.decide(now_us, effects);
+        self.balance(now_us);
+    }
+
+    /// Computes weights. They travel with the answers to the next reports.
+    fn balance(&mut self, now_us: u64) {
+        let Some(mut balancer) = self.balancer.take() else { return };
+        balancer.decide(now_us, self.directory.nodes(), |id| self.is_alive(now_us, id));
+        self.balancer = Some(balancer);
     }
 
     /// Takes an operator's wish; it is fulfilled step by step with the inputs that follow.
@@ -265,6 +287,9 @@ impl Coordinator {
         if is_whole && report.epoch == self.directory.epoch() {
             self.given_up.retain(|it| *it != id);
         }
+        if let Some(balancer) = &mut self.balancer {
+            balancer.note(&report);
+        }
         let until_us = now_us + self.terms.honoured_us();
         self.peers.insert(id, Peer { unit: node.unit, report, until_us });
         self.send(id, Some(asked_us), effects);
@@ -294,6 +319,7 @@ impl Coordinator {
             pulls: pulls.map(|it| it.pull).collect(),
             // Its news may end the move in another way.
             cancelled: if is_behind { Vec::new() } else { cancelled.collect() },
+            weights: self.weights().filter(|weights| weights.version() > report.weights).cloned(),
         };
         effects.push(Effect::Send(id, orders));
     }

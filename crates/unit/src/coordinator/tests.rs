@@ -65,6 +65,8 @@ impl Rack {
                 is_withdrawn: self.has_begun(id, epoch),
                 lacking: Vec::new(),
                 moves: self.moves.get(&id).cloned().unwrap_or_default(),
+                load: None,
+                weights: 0,
             }));
         }
         for (id, orders) in &self.orders {
@@ -206,6 +208,8 @@ fn an_old_report_grants_nothing() {
         is_withdrawn: false,
         lacking: Vec::new(),
         moves: Vec::new(),
+        load: None,
+        weights: 0,
     };
     rack.handle(Input::Report(report(1, rack.now_us)));
     rack.handle(Input::Report(report(0, rack.now_us + 5)));

@@ -12,7 +12,10 @@
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 
 use super::{BadDirectory, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing};
-use crate::bytes::{BadBytes, Bytes, put};
+use crate::{
+    Weights,
+    bytes::{BadBytes, Bytes, put},
+};
 
 const MAGIC: [u8; 4] = *b"MNSD";
 const VERSION: u32 = 1;
@@ -43,6 +46,24 @@ impl Directory {
     /// The bytes are not those of a directory.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadDirectory> {
         let mut rest = Bytes(bytes);
+        let directory = Self::read(&mut rest)?;
+        rest.end()?;
+        Ok(directory)
+    }
+
+    /// The directory with these bytes, and the weights behind it, if there are any.
+    ///
+    /// # Errors
+    /// The bytes are not those of a directory with weights or without.
+    pub fn decode_with_weights(bytes: &[u8]) -> Result<(Self, Option<Weights>), BadDirectory> {
+        let mut rest = Bytes(bytes);
+        let directory = Self::read(&mut rest)?;
+        let weights = if rest.0.is_empty() { None } else { Some(rest.weights()?) };
+        rest.end()?;
+        Ok((directory, weights))
+    }
+
+    fn read(rest: &mut Bytes<'_>) -> Result<Self, BadDirectory> {
         if rest.array()? != MAGIC || rest.number()? != VERSION {
             return Err(BadDirectory("another format"));
         }
@@ -64,7 +85,7 @@ impl Directory {
             after = micro_shard + 1;
         }
         directory.are_places_valid()?;
-        rest.0.is_empty().then_some(directory).ok_or(BadDirectory("bytes are left"))
+        Ok(directory)
     }
 }
 

@@ -11,7 +11,7 @@ use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
 
 use crate::{
-    Directory, Epoch, Message, MoveId, Orders, Ownership, Place, Report, Terms,
+    Directory, Epoch, Load, Message, MoveId, Orders, Ownership, Place, Report, Terms, Weights,
     switches::{Safeguard, is_on},
 };
 use moves::{Source, Target};
@@ -79,6 +79,8 @@ pub enum Effect {
     Copy(CopyJob),
     /// Show the view to the workers, before anything that follows.
     Show(View),
+    /// Show the weights to native clients.
+    Weigh(Arc<Weights>),
     /// Send to a node.
     Send(ServerId, Message),
     /// Send to the coordinator.
@@ -120,6 +122,8 @@ pub struct Member {
     report_at_us: u64,
     /// The last report. The coordinator takes two of the same time for one.
     reported_us: Option<u64>,
+    load: Option<Load>,
+    weights: Option<Arc<Weights>>,
 }
 
 impl Member {
@@ -135,7 +139,13 @@ impl Member {
         };
         let shards = words.iter().map(shard).collect();
         let (view, report_at_us, reported_us) = (View::new(id), 0, None);
-        Self { id, incarnation, terms, timing, view, shards, report_at_us, reported_us }
+        let (load, weights) = (None, None);
+        Self { id, incarnation, terms, timing, view, shards, report_at_us, reported_us, load, weights }
+    }
+
+    /// Notes what the process has executed so far, for the reports from now on.
+    pub fn note_load(&mut self, load: Load) {
+        self.load = Some(load);
     }
 
     /// True while a micro-shard is on its way to this node.
@@ -173,6 +183,11 @@ impl Member {
         if let Some(asked_us) = orders.lease.filter(|_| is_current) {
             self.view.lease.extend(now_us, asked_us, &self.terms);
             effects.push(Effect::Show(self.view.clone()));
+        }
+        let known = self.weights.as_ref().map_or(0, |weights| weights.version());
+        if let Some(weights) = orders.weights.filter(|weights| weights.version() > known) {
+            self.weights = Some(weights.clone());
+            effects.push(Effect::Weigh(weights));
         }
         orders.cancelled.into_iter().for_each(|id| self.cancel(id, effects));
         orders.pulls.into_iter().for_each(|pull| self.pull(now_us, pull, effects));
@@ -241,6 +256,8 @@ impl Member {
             is_withdrawn: false,
             lacking: Vec::new(),
             moves: Vec::new(),
+            load: self.load,
+            weights: self.weights.as_ref().map_or(0, |weights| weights.version()),
         };
         let mut is_emptying = false;
         let places = directory.into_iter().flat_map(|directory| directory.places());

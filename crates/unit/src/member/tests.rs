@@ -36,6 +36,7 @@ fn orders(directory: &Directory) -> Orders {
         directory: Some(Arc::new(directory.clone())),
         pulls: Vec::new(),
         cancelled: Vec::new(),
+        weights: None,
     }
 }
 

@@ -5,6 +5,8 @@
 //! | a move: micro-shard u32 | number u32 |
 //! | an option: 0 u8, or 1 u8 and the value |
 //! | a directory: its length u32 and its own bytes |
+//! | a load: reads u64 | writes u64 | busy, in microseconds, u64 |
+//! | weights: their own bytes |
 //! ```
 
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use minos_rack::{MicroShard, ServerId};
 
 use super::{Asked, Message, MoveId, Orders, Packet, Progress, Pull, Report};
 use crate::{
-    Directory, Patch,
+    Directory, Load, Patch,
     bytes::{BadBytes, Bytes, put, put_long},
     directory::bytes::put_place,
 };
@@ -86,6 +88,11 @@ fn put_report(bytes: &mut Vec<u8>, report: &Report) {
         put_move(bytes, id);
         bytes.push(*progress as u8);
     });
+    bytes.push(report.load.is_some().into());
+    if let Some(Load { reads, writes, busy_us }) = report.load {
+        [reads, writes, busy_us].into_iter().for_each(|number| put_long(bytes, number));
+    }
+    put(bytes, report.weights);
 }
 
 fn put_orders(bytes: &mut Vec<u8>, orders: &Orders) {
@@ -105,6 +112,8 @@ fn put_orders(bytes: &mut Vec<u8>, orders: &Orders) {
         put(bytes, pull.epoch);
     });
     put_list(bytes, &orders.cancelled, put_move);
+    bytes.push(orders.weights.is_some().into());
+    orders.weights.iter().for_each(|weights| bytes.extend(weights.encode()));
 }
 
 fn put_message(bytes: &mut Vec<u8>, from: ServerId, message: &Message) {
@@ -145,6 +154,8 @@ impl Bytes<'_> {
             is_withdrawn: self.flag()?,
             lacking: self.list(|it| it.number().map(MicroShard))?,
             moves: self.list(|it| Ok((it.move_id()?, it.progress()?)))?,
+            load: if self.flag()? { Some(self.load()?) } else { None },
+            weights: self.number()?,
         })
     }
 
@@ -158,6 +169,7 @@ impl Bytes<'_> {
                 Ok(Pull { id: it.move_id()?, from: ServerId(it.number()?), epoch: it.number()? })
             })?,
             cancelled: self.list(Self::move_id)?,
+            weights: if self.flag()? { Some(Arc::new(self.weights()?)) } else { None },
         })
     }
 
@@ -180,6 +192,10 @@ impl Bytes<'_> {
     fn directory(&mut self) -> Result<Arc<Directory>, BadBytes> {
         let length = self.number()? as usize;
         Directory::decode(self.take(length)?).map(Arc::new).map_err(|fault| BadBytes(fault.0))
+    }
+
+    fn load(&mut self) -> Result<Load, BadBytes> {
+        Ok(Load { reads: self.long()?, writes: self.long()?, busy_us: self.long()? })
     }
 
     fn move_id(&mut self) -> Result<MoveId, BadBytes> {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
 
-use crate::{Directory, Epoch, Patch};
+use crate::{Directory, Epoch, Load, Patch, Weights};
 
 /// A move of a micro-shard. No two moves of a micro-shard have the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +50,10 @@ pub struct Report {
     pub lacking: Vec<MicroShard>,
     /// Moves that it takes part in.
     pub moves: Vec<(MoveId, Progress)>,
+    /// What the process has executed, if it is known.
+    pub load: Option<Load>,
+    /// The version of the weights that the node shows to clients; zero for none.
+    pub weights: u32,
 }
 
 /// The coordinator to a node.
@@ -67,6 +71,8 @@ pub struct Orders {
     pub pulls: Vec<Pull>,
     /// Moves that will not take place.
     pub cancelled: Vec<MoveId>,
+    /// The newest weights, if the node does not have them.
+    pub weights: Option<Arc<Weights>>,
 }
 
 /// An order to copy a micro-shard.

@@ -1,8 +1,13 @@
 use minos_rack::{MicroShards, UnitId};
-use proptest::{collection::vec, option, prelude::*, sample::Index};
+use proptest::{
+    collection::{btree_map, vec},
+    option,
+    prelude::*,
+    sample::Index,
+};
 
 use super::*;
-use crate::{Node, Standing};
+use crate::{Node, PARTS, Standing};
 
 fn move_ids() -> impl Strategy<Value = MoveId> {
     (any::<u32>(), any::<u32>())
@@ -17,11 +22,30 @@ fn reports() -> impl Strategy<Value = Packet> {
         Just(Progress::Failed)
     ];
     let lists = (vec(any::<u32>().prop_map(MicroShard), 0..4), vec((move_ids(), progress), 0..4));
+    let load = (any::<u64>(), any::<u64>(), any::<u64>());
+    let load = option::of(load.prop_map(|(reads, writes, busy_us)| Load { reads, writes, busy_us }));
     let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
-    (head, lists).prop_map(|((node, incarnation, sent_us, epoch, is_withdrawn), lists)| {
+    (head, lists, (load, any::<u32>())).prop_map(|(head, lists, (load, weights))| {
+        let (node, incarnation, sent_us, epoch, is_withdrawn) = head;
         let (node, (lacking, moves)) = (ServerId(node), lists);
-        Packet::Report(Report { node, incarnation, sent_us, epoch, is_withdrawn, lacking, moves })
+        Packet::Report(Report {
+            node,
+            incarnation,
+            sent_us,
+            epoch,
+            is_withdrawn,
+            lacking,
+            moves,
+            load,
+            weights,
+        })
     })
+}
+
+fn weights() -> impl Strategy<Value = Weights> {
+    let parts = btree_map(any::<u32>().prop_map(ServerId), 0..=PARTS, 0..5);
+    (1..u32::MAX, parts)
+        .prop_map(|(version, parts)| Weights::new(version, parts).expect("parts within their bounds"))
 }
 
 fn orders() -> impl Strategy<Value = Packet> {
@@ -33,9 +57,10 @@ fn orders() -> impl Strategy<Value = Packet> {
     let pull = (move_ids(), any::<u32>(), any::<u32>());
     let pulls = vec(pull.prop_map(|(id, from, epoch)| Pull { id, from: ServerId(from), epoch }), 0..4);
     let head = (any::<u64>(), option::of(any::<u64>()), any::<u32>());
-    (head, option::of(directory), pulls, vec(move_ids(), 0..4)).prop_map(
-        |((incarnation, lease, epoch), directory, pulls, cancelled)| {
-            Packet::Orders(Orders { incarnation, lease, epoch, directory, pulls, cancelled })
+    let lists = (pulls, vec(move_ids(), 0..4));
+    (head, option::of(directory), lists, option::of(weights().prop_map(Arc::new))).prop_map(
+        |((incarnation, lease, epoch), directory, (pulls, cancelled), weights)| {
+            Packet::Orders(Orders { incarnation, lease, epoch, directory, pulls, cancelled, weights })
         },
     )
 }

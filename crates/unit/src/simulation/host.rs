@@ -124,6 +124,8 @@ pub(super) struct Process {
     pub(super) member: Member,
     /// What workers see.
     pub(super) view: Option<View>,
+    /// The version of its weights.
+    pub(super) weighed: u32,
     pub(super) partitions: [VecDeque<Locked>; PARTITIONS],
     /// Numbers of [`Process::readings`] and [`Process::copies`].
     pub(super) next: u64,
@@ -140,6 +142,7 @@ impl Process {
         Self {
             member,
             view: None,
+            weighed: 0,
             partitions: Default::default(),
             next: 0,
             readings: BTreeMap::new(),

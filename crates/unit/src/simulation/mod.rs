@@ -68,7 +68,7 @@ const STEPS: [&str; 13] = [
 ];
 
 /// What else must have happened.
-const EVENTS: [&str; 5] = ["adopted", "given back", "moved", "remote reads", "unanswered"];
+const EVENTS: [&str; 6] = ["adopted", "given back", "moved", "remote reads", "unanswered", "weights"];
 
 /// A control: without the safeguard, one of these seeds gives a wrong answer.
 fn must_fail(plan: Plan, off: Safeguard) {

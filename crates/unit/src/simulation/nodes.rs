@@ -13,7 +13,7 @@ use super::{
     world::{Body, Event, KEYS, Outcome, Party, Request, World, terms, timing},
 };
 use crate::{
-    CopyJob, Member, Message, Permit, Route,
+    CopyJob, Load, Member, Message, Permit, Route,
     node::{Effect, Input},
     switches::{Safeguard, is_on},
 };
@@ -58,6 +58,8 @@ impl World {
         let now_us = host.drift.at(self.now_us);
         let Some(process) = host.process.as_mut() else { return };
         let mut effects = Vec::new();
+        let [reads, writes] = [10, 20 * (1 + u64::from(id.0))].map(|every_us| now_us / every_us);
+        process.member.note_load(Load { reads, writes, busy_us: now_us / 2 });
         process.member.handle(now_us, input, &mut effects);
         for effect in effects {
             if self.is_killed_at(name_of(&effect), Party::Node(id)) {
@@ -89,6 +91,11 @@ impl World {
                 self.node(id, Input::Changes(move_id, hashes));
             }
             Effect::Show(view) => process.view = Some(view),
+            Effect::Weigh(weights) => {
+                assert!(weights.version() > process.weighed, "weights that are old");
+                process.weighed = weights.version();
+                self.tally.note("weights");
+            }
             Effect::Copy(job) => self.begin_copying(id, life, job),
             Effect::Send(to, message) => self.send(Party::Node(id), Party::Node(to), Body::Message(message)),
             Effect::Report(report) => {
@@ -318,6 +325,6 @@ fn name_of(effect: &Effect) -> &'static str {
         Effect::Send(_, Message::Changed { .. }) => "kill: send changes",
         Effect::Send(_, Message::Refused(_)) => "kill: refuse",
         // Not a step of a move.
-        Effect::Show(_) | Effect::Report(_) => "",
+        Effect::Show(_) | Effect::Weigh(_) | Effect::Report(_) => "",
     }
 }

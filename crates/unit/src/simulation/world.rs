@@ -17,7 +17,8 @@ use super::{
     memory::Memory,
 };
 use crate::{
-    Coordinator, Directory, Loss, Message, Node, Orders, Policy, Report, Standing, Terms, Timing, control,
+    Balancing, Coordinator, Directory, Loss, Message, Node, Orders, Policy, ReadPolicy, Report, Standing,
+    Terms, Timing, control,
 };
 
 pub(super) const KEYS: usize = 6;
@@ -185,6 +186,10 @@ pub(super) struct World {
 
 pub(super) fn terms() -> Terms {
     Terms::new(20_000, 500, 1000).unwrap()
+}
+
+fn balancing() -> Balancing {
+    Balancing { policy: ReadPolicy::Load, interval_us: 10_000 }
 }
 
 pub(super) fn timing() -> Timing {
@@ -462,7 +467,8 @@ impl World {
         let directory = Directory::decode(&self.control.disk).expect("what was written");
         let policy = Policy { loss: self.plan.loss, moves_max: 3, move_us_max: 100_000 };
         let now_us = self.control.drift.at(self.now_us);
-        self.control.process = Some(Coordinator::new(directory, terms(), policy, now_us));
+        let coordinator = Coordinator::new(directory, terms(), policy, now_us);
+        self.control.process = Some(coordinator.with_balancing(balancing(), now_us));
         self.after(0, Event::Tick(Party::Coordinator, self.control.life));
     }
 

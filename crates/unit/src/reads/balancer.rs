@@ -1,0 +1,284 @@
+//! From loads to weights.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    str::FromStr,
+    sync::Arc,
+};
+
+use minos_rack::{BadParameter, ReadDistribution, ServerId, adaptive};
+
+use super::{Load, PARTS, Weights};
+use crate::{Node, Report};
+
+/// Fewest requests of an interval that are believed, times the nodes of the unit: their counts vary by 6 %.
+const REQUESTS_MIN: f64 = 256.0;
+/// Change of a node's share below which weights stay as they are, relative to an equal share.
+const STEP: f64 = 0.2;
+/// Least part of an interval that a node's reports must span.
+const SPANNED_MIN: u64 = 4;
+/// Between two intervals in the paper, in microseconds (§5.2).
+const INTERVAL_US: u64 = 10_000_000;
+
+/// What the reads of a unit follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadPolicy {
+    /// Nothing: all nodes that live get as many (RackOut_static).
+    Static,
+    /// The nodes' writes: algorithm 1.
+    Writes,
+    /// Their writes and mean service times: algorithms 1 and 2.
+    #[default]
+    ServiceTimes,
+    /// The time that each node has left, so that all are equally busy.
+    Load,
+}
+
+/// A name that no policy has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("reads follow static, writes, service-times or load")]
+pub struct UnknownPolicy;
+
+impl ReadPolicy {
+    const NAMED: [(&str, Self); 4] = [
+        ("static", Self::Static),
+        ("writes", Self::Writes),
+        ("service-times", Self::ServiceTimes),
+        ("load", Self::Load),
+    ];
+}
+
+impl FromStr for ReadPolicy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPolicy> {
+        let found = Self::NAMED.iter().find(|(name, _)| *name == text);
+        found.map(|(_, policy)| *policy).ok_or(UnknownPolicy)
+    }
+}
+
+impl fmt::Display for ReadPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found = Self::NAMED.iter().find(|(_, policy)| policy == self);
+        f.write_str(found.map_or("", |(name, _)| name))
+    }
+}
+
+/// How a coordinator distributes reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Balancing {
+    /// What they follow.
+    pub policy: ReadPolicy,
+    /// Between two looks at the loads, in microseconds.
+    pub interval_us: u64,
+}
+
+impl Default for Balancing {
+    fn default() -> Self {
+        Self { policy: ReadPolicy::default(), interval_us: INTERVAL_US }
+    }
+}
+
+/// The loads that a process has reported: at the beginning of the interval, and last, each with the time by its clock.
+#[derive(Debug)]
+struct Seen {
+    incarnation: u64,
+    first: (u64, Load),
+    last: (u64, Load),
+}
+
+/// What a node has done in an interval.
+#[derive(Clone, Copy, Debug, Default)]
+struct Done {
+    reads: f64,
+    writes: f64,
+    busy_us: f64,
+}
+
+impl Done {
+    fn requests(&self) -> f64 {
+        self.reads + self.writes
+    }
+}
+
+/// Computes weights from reports.
+#[derive(Debug)]
+pub(crate) struct Balancer {
+    balancing: Balancing,
+    /// When the interval ends.
+    until_us: u64,
+    seen: BTreeMap<ServerId, Seen>,
+    /// Of the last interval.
+    done: BTreeMap<ServerId, Done>,
+    /// The nodes that lived when the weights were made.
+    alive: BTreeSet<ServerId>,
+    weights: Option<Arc<Weights>>,
+    /// The highest version that a node has reported. An earlier coordinator may have made it.
+    heard: u32,
+}
+
+impl Balancer {
+    pub(crate) fn new(balancing: Balancing, now_us: u64) -> Self {
+        Self {
+            until_us: now_us.saturating_add(balancing.interval_us),
+            balancing,
+            seen: BTreeMap::new(),
+            done: BTreeMap::new(),
+            alive: BTreeSet::new(),
+            weights: None,
+            heard: 0,
+        }
+    }
+
+    pub(crate) fn weights(&self) -> Option<&Arc<Weights>> {
+        self.weights.as_ref()
+    }
+
+    /// Takes a report that is newer than the node's last.
+    pub(crate) fn note(&mut self, report: &Report) {
+        self.heard = self.heard.max(report.weights);
+        let Some(load) = report.load else { return };
+        let now = (report.sent_us, load);
+        let begins = Seen { incarnation: report.incarnation, first: now, last: now };
+        let seen = self.seen.entry(report.node).or_insert(begins);
+        if seen.incarnation == report.incarnation {
+            seen.last = now;
+        } else {
+            *seen = Seen { incarnation: report.incarnation, first: now, last: now };
+        }
+    }
+
+    /// Makes other weights at the end of an interval, and whenever a node dies or is back; true if they have changed.
+    pub(crate) fn decide(
+        &mut self,
+        now_us: u64,
+        nodes: &[Node],
+        is_alive: impl Fn(ServerId) -> bool,
+    ) -> bool {
+        let is_due = now_us >= self.until_us;
+        if is_due {
+            self.until_us = now_us.saturating_add(self.balancing.interval_us);
+            self.end_interval();
+        }
+        let alive: BTreeSet<_> = nodes.iter().map(|node| node.id).filter(|id| is_alive(*id)).collect();
+        let known = self.weights.as_ref().map_or(0, |weights| weights.version);
+        let is_news = known > 0 && (alive != self.alive || self.heard > known);
+        if !is_due && !is_news {
+            return false;
+        }
+        let parts = self.parts(nodes, &alive);
+        self.alive = alive;
+        let is_same = self.weights.as_ref().is_some_and(|weights| weights.parts == parts);
+        let Some(version) = known.max(self.heard).checked_add(1) else { return false };
+        if is_same && self.heard <= known {
+            return false;
+        }
+        self.weights = Some(Arc::new(Weights { version, parts }));
+        true
+    }
+
+    fn end_interval(&mut self) {
+        self.done.clear();
+        for (id, seen) in &mut self.seen {
+            let ((from_us, first), (to_us, last)) = (seen.first, seen.last);
+            seen.first = seen.last;
+            // The node's reports need not span the interval exactly. A short time tells little.
+            let spanned_us = to_us.saturating_sub(from_us);
+            if spanned_us > 0 && spanned_us >= self.balancing.interval_us / SPANNED_MIN {
+                let scale = self.balancing.interval_us as f64 / spanned_us as f64;
+                let grown = |first: u64, last: u64| last.saturating_sub(first) as f64 * scale;
+                let done = Done {
+                    reads: grown(first.reads, last.reads),
+                    writes: grown(first.writes, last.writes),
+                    busy_us: grown(first.busy_us, last.busy_us),
+                };
+                self.done.insert(*id, done);
+            }
+        }
+    }
+
+    /// The parts of all nodes, by number.
+    fn parts(&mut self, nodes: &[Node], alive: &BTreeSet<ServerId>) -> Vec<(ServerId, u32)> {
+        self.seen.retain(|id, _| nodes.iter().any(|node| node.id == *id));
+        let units: BTreeSet<_> = nodes.iter().map(|node| node.unit).collect();
+        let mut parts: BTreeMap<_, _> = nodes.iter().map(|node| (node.id, 0)).collect();
+        for unit in units {
+            let members = nodes.iter().filter(|node| node.unit == unit).map(|node| node.id);
+            let members: Vec<_> = members.filter(|id| alive.contains(id)).collect();
+            // Without a member there is nothing to distribute.
+            if let Ok(shares) = self.shares(&members) {
+                parts.extend(members.into_iter().zip(rounded(&shares)));
+            }
+        }
+        parts.into_iter().collect()
+    }
+
+    /// The shares of the members of a unit, all of them alive: those in force unless the loads ask for others by far.
+    fn shares(&self, members: &[ServerId]) -> Result<Vec<f64>, BadParameter> {
+        let uniform = ReadDistribution::uniform(members.len())?;
+        let of = |id| self.weights.as_ref().map_or(0, |weights| weights.of(id));
+        let held = members.iter().map(|id| f64::from(of(*id))).collect();
+        let held = ReadDistribution::new(held).unwrap_or_else(|_| uniform.clone());
+        let returns = |id: &ServerId| !self.alive.contains(id);
+        let done: Option<Vec<Done>> = members.iter().map(|id| self.done.get(id).copied()).collect();
+        let done = done.filter(|done| !is_too_little(done));
+        let asked = match self.balancing.policy {
+            ReadPolicy::Static => Some(uniform),
+            policy => match done {
+                Some(done) => Some(distribution(policy, &done)?),
+                // Little is known. A node that is back gets as many as the others.
+                None => members.iter().any(returns).then_some(uniform),
+            },
+        };
+        let (held, asked) = (held.probabilities(), asked.as_ref().map(ReadDistribution::probabilities));
+        let step = STEP / members.len() as f64;
+        let is_far = |asked: &&[f64]| asked.iter().zip(held).any(|(asked, held)| (asked - held).abs() > step);
+        let is_first = self.weights.is_none();
+        Ok(asked.filter(|asked| is_first || is_far(asked)).unwrap_or(held).to_vec())
+    }
+}
+
+fn is_too_little(done: &[Done]) -> bool {
+    done.iter().map(Done::requests).sum::<f64>() < REQUESTS_MIN * done.len() as f64
+}
+
+/// What a policy makes of the work of a unit's nodes.
+fn distribution(policy: ReadPolicy, done: &[Done]) -> Result<ReadDistribution, BadParameter> {
+    let writes: Vec<u64> = done.iter().map(|done| done.writes.round() as u64).collect();
+    let reads: f64 = done.iter().map(|done| done.reads).sum();
+    let times = service_times(done);
+    match policy {
+        ReadPolicy::Static => ReadDistribution::uniform(done.len()),
+        ReadPolicy::ServiceTimes => {
+            adaptive::by_service_times(&times, &adaptive::by_writes(&writes, reads.round() as u64)?)
+        }
+        ReadPolicy::Load if times.iter().all(|time| *time > 0.0) => {
+            let busy: Vec<f64> = done.iter().zip(&times).map(|(done, time)| done.writes * time).collect();
+            adaptive::by_load(&busy, &times, reads)
+        }
+        ReadPolicy::Writes | ReadPolicy::Load => adaptive::by_writes(&writes, reads.round() as u64),
+    }
+}
+
+/// The mean service time at each node, of reads and writes alike. A node with few requests counts as average.
+fn service_times(done: &[Done]) -> Vec<f64> {
+    let (requests, busy_us) =
+        done.iter().fold((0.0, 0.0), |sum, done| (sum.0 + done.requests(), sum.1 + done.busy_us));
+    let mean = if requests > 0.0 { busy_us / requests } else { 0.0 };
+    let time = |done: &Done| {
+        if done.requests() < REQUESTS_MIN { mean } else { done.busy_us / done.requests() }
+    };
+    done.iter().map(time).collect()
+}
+
+/// Shares in whole parts whose sum is [`PARTS`]: what rounding leaves goes to the largest remainders.
+fn rounded(shares: &[f64]) -> Vec<u32> {
+    let exact = |share: &f64| share * f64::from(PARTS);
+    let mut parts: Vec<u32> = shares.iter().map(|share| exact(share).floor() as u32).collect();
+    let left = PARTS.saturating_sub(parts.iter().sum()) as usize;
+    let mut order: Vec<usize> = (0..shares.len()).filter(|&at| shares[at] > 0.0).collect();
+    order.sort_by(|&a, &b| exact(&shares[b]).fract().total_cmp(&exact(&shares[a]).fract()));
+    order.into_iter().cycle().take(left).for_each(|at| parts[at] += 1);
+    parts
+}
