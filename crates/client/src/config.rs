@@ -1,6 +1,6 @@
 //! Options of a client.
 
-use std::time::Duration;
+use std::{str::FromStr, time::Duration};
 
 use minos_proto::native::{
     DATAGRAM_BYTES_DEFAULT, DATAGRAM_BYTES_MAX, DATAGRAM_BYTES_MIN, SealKey, SealKeys, Secret,
@@ -43,11 +43,27 @@ pub enum OnceFor {
 /// Which node of a unit reads an item (RackOut §4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadBy {
-    /// Any, each as likely as the others.
+    /// Any, as likely as the rack's weights say (RackOut §5.2); each as likely as the others if there are none.
     #[default]
+    Weighted,
+    /// Any, each as likely as the others.
     Uniform,
     /// The one of two, drawn at random, that has fewer unfinished operations of this client.
     TwoChoices,
+}
+
+impl FromStr for ReadBy {
+    type Err = Error;
+
+    /// By the names `weighted`, `uniform` and `two-choices`.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "weighted" => Ok(Self::Weighted),
+            "uniform" => Ok(Self::Uniform),
+            "two-choices" => Ok(Self::TwoChoices),
+            _ => Err(Error::Option("reads are weighted, uniform or two-choices")),
+        }
+    }
 }
 
 /// Defines [`Config`]: the options with their types and defaults, and for each the function that sets it.
@@ -130,7 +146,7 @@ options! {
     /// Which operations are executed exactly once. Default [`OnceFor::NotIdempotent`].
     once_for: OnceFor = OnceFor::default(),
 
-    /// Which node of a rack's unit gets a read. Default [`ReadBy::Uniform`].
+    /// Which node of a rack's unit gets a read. Default [`ReadBy::Weighted`].
     read_by: ReadBy = ReadBy::default(),
 
     /// Silence of a node after which another one of its unit gets its reads. Default 50 ms.
@@ -230,5 +246,7 @@ mod tests {
             assert!(matches!(config.check(), Err(Error::Option(_))), "{config:?}");
         }
         assert_eq!(Config::new().check(), Ok(()));
+        assert_eq!("two-choices".parse(), Ok(ReadBy::TwoChoices));
+        assert!("any".parse::<ReadBy>().is_err());
     }
 }

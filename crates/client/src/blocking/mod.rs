@@ -161,6 +161,11 @@ impl Client {
         self.wire.core.rack()
     }
 
+    /// The version of the weights by which nodes of the rack are drawn for reads; 0 without weights.
+    pub fn weights(&self) -> u32 {
+        self.wire.core.weights()
+    }
+
     /// The counters.
     pub fn counters(&self) -> Counters {
         self.wire.core.counters()

@@ -49,6 +49,8 @@ pub(super) struct Link {
     pub(super) strikes: u32,
     /// The time of the last answer.
     heard_ns: u64,
+    /// The epoch and the version of the weights that the last answer told, see [`Header::news`].
+    news: (u32, u32),
     /// True if an answer hints at a changed directory.
     is_stale: bool,
     /// True if an operation needs a session.
@@ -67,6 +69,7 @@ impl Link {
             renew_at_ns: 0,
             strikes: 0,
             heard_ns: 0,
+            news: (0, 0),
             is_stale: false,
             session_wanted: is_sealed,
             session: None,
@@ -131,6 +134,11 @@ impl Link {
         self.heard_ns
     }
 
+    /// What the server last told of its rack: the epoch of the directory and the version of the weights.
+    pub(super) fn news(&self) -> (u32, u32) {
+        self.news
+    }
+
     /// Requests a Hello.
     pub(super) fn doubt(&mut self) {
         self.is_stale = true;
@@ -185,6 +193,7 @@ impl Link {
         self.heard_ns = now_ns;
         if header.kind != Kind::Refusal {
             self.strikes = 0;
+            self.news = header.news();
         }
         let differs = self.directory.as_ref().is_some_and(|it| it.geometry != header.geometry);
         // A refusal to a client without a cookie need not carry the geometry.

@@ -57,6 +57,11 @@ impl Core {
         self.link.heard_ns()
     }
 
+    /// What the server last told of its rack: the epoch of the directory and the version of the weights.
+    pub(crate) fn news(&self) -> (u32, u32) {
+        self.link.news()
+    }
+
     /// Handles the answer that another node owns the key. Its once number has an outcome now, at this server: no copy is
     /// executed later.
     #[cold]

@@ -1,7 +1,7 @@
 //! The node that executes an operation.
 
 use minos_proto::native::padded;
-use rand::rngs::SmallRng;
+use rand::{RngExt, rngs::SmallRng};
 
 use super::{FIRST, Router, Seat, map::Unit};
 use crate::{ReadBy, Request, core::below};
@@ -53,7 +53,12 @@ impl Router {
 }
 
 /// Draws a node of a unit, one that answers if there is any.
-fn draw(unit: &Unit, seats: &[Seat], by: ReadBy, dice: &mut SmallRng) -> Option<usize> {
+pub(super) fn draw(unit: &Unit, seats: &[Seat], by: ReadBy, dice: &mut SmallRng) -> Option<usize> {
+    if by == ReadBy::Weighted
+        && let Some(seat) = draw_by_weight(unit, seats, dice)
+    {
+        return Some(seat);
+    }
     let awake = || unit.seats.iter().copied().filter(|&seat| !seats[seat].is_away());
     let count = awake().count() as u64;
     if count == 0 {
@@ -62,11 +67,29 @@ fn draw(unit: &Unit, seats: &[Seat], by: ReadBy, dice: &mut SmallRng) -> Option<
     let mut one = || awake().nth(below(count, dice) as usize);
     let first = one()?;
     Some(match by {
-        ReadBy::Uniform => first,
+        ReadBy::Weighted | ReadBy::Uniform => first,
         ReadBy::TwoChoices => {
             let second = one()?;
             let load = |seat: usize| seats[seat].core.unfinished();
             if load(second) < load(first) { second } else { first }
         }
     })
+}
+
+/// Draws a node that answers, by its weight; none if there are no weights, or none such has one.
+fn draw_by_weight(unit: &Unit, seats: &[Seat], dice: &mut SmallRng) -> Option<usize> {
+    let drawn = unit.seats[unit.alias.as_ref()?.pick(dice.random())];
+    if !seats[drawn].is_away() {
+        return Some(drawn);
+    }
+    // Its reads go to the others in proportion.
+    let weighed = unit.seats.iter().copied().zip(&unit.weights).filter(|(seat, _)| !seats[*seat].is_away());
+    let sum: u64 = weighed.clone().map(|(_, weight)| u64::from(*weight)).sum();
+    let mut left = below(sum, dice);
+    let mut found = weighed.filter(|(_, weight)| **weight > 0).skip_while(|(_, weight)| {
+        let is_beyond = left >= u64::from(**weight);
+        left = left.saturating_sub(u64::from(**weight));
+        is_beyond
+    });
+    found.next().map(|(seat, _)| seat)
 }

@@ -2,7 +2,8 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use minos_unit::Directory;
+use minos_proto::native::DIRECTORY_WEIGHTS;
+use minos_unit::{Directory, Weights};
 
 use super::{FIRST, Learning, Router, map::Map, route::DIRECTORY};
 use crate::{Error, Outcome, Request, Verb, core::below};
@@ -42,15 +43,28 @@ impl Router {
         }
     }
 
+    /// Looks whether the last answer from a seat tells of a newer directory, or of newer weights.
+    pub(super) fn hear(&mut self, seat: usize, now_ns: u64) {
+        let Some(map) = &self.map else { return };
+        let (epoch, version) = self.seats[seat].core.news();
+        let is_news = epoch > map.epoch() || version > self.weights();
+        if is_news && self.learning == Learning::Known {
+            self.learning = Learning::Wanted { from_ns: now_ns.max(self.rests_until_ns) };
+            self.teller = Some(seat);
+        }
+    }
+
     fn ask_directory(&mut self, now_ns: u64) {
         let request = Request::new(Verb::Directory, Vec::new()).tag(DIRECTORY);
+        let request = Request { flags: DIRECTORY_WEIGHTS, ..request };
+        let teller = self.teller.take().filter(|&seat| !self.seats[seat].is_away());
         let (seat, request) = match &self.map {
             None => (FIRST, request),
             Some(map) => {
                 let awake: Vec<usize> = map.seats().filter(|&seat| !self.seats[seat].is_away()).collect();
                 let drawn = awake.get(below(awake.len() as u64, &mut self.dice) as usize);
                 let patience = Duration::from_nanos(self.failover_ns.saturating_mul(PATIENCE));
-                (drawn.copied().unwrap_or(FIRST), request.timeout(patience))
+                (teller.or(drawn.copied()).unwrap_or(FIRST), request.timeout(patience))
             }
         };
         self.learning = match self.seats[seat].core.submit(request, now_ns) {
@@ -62,15 +76,17 @@ impl Router {
     /// Takes over the directory that has come, or asks again.
     pub(super) fn on_directory(&mut self, result: Result<Outcome, Error>, now_ns: u64) {
         let directory = match result {
-            Ok(Outcome::Text(bytes)) => Directory::decode(&bytes).ok(),
+            Ok(Outcome::Text(bytes)) => Directory::decode_with_weights(&bytes).ok(),
             _ => None,
         };
+        self.rests_until_ns = now_ns.saturating_add(REST_NS);
         match directory {
-            Some(directory) => {
+            Some((directory, weights)) => {
                 self.learning = Learning::Known;
                 self.adopt(&directory, now_ns);
+                self.weigh(weights);
             }
-            None => self.learning = Learning::Wanted { from_ns: now_ns.saturating_add(REST_NS) },
+            None => self.learning = Learning::Wanted { from_ns: self.rests_until_ns },
         }
     }
 
@@ -86,6 +102,16 @@ impl Router {
         self.map = Some(map);
         self.parked.iter_mut().for_each(|parked| parked.due_ns = now_ns);
         self.unpark(now_ns);
+    }
+
+    /// Draws by weights from now on, by the newest that have come.
+    fn weigh(&mut self, weights: Option<Weights>) {
+        if let Some(weights) = weights.filter(|weights| weights.version() > self.weights()) {
+            self.weights = Some(weights);
+        }
+        if let (Some(map), Some(weights)) = (&mut self.map, &self.weights) {
+            map.weigh(weights);
+        }
     }
 
     /// The seat of the node at an address, a new one if need be; `None` if the client's socket cannot reach it.

@@ -3,14 +3,18 @@
 use std::net::SocketAddr;
 
 use minos_base::hash_key;
-use minos_rack::MicroShards;
-use minos_unit::Directory;
+use minos_rack::{Alias, MicroShards, ServerId};
+use minos_unit::{Directory, Weights};
 
 /// Nodes that read each other's memory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Unit {
     /// The seats of its nodes.
     pub(super) seats: Vec<usize>,
+    /// Their weights; empty without any.
+    pub(super) weights: Vec<u32>,
+    /// Draws one of `seats` by its weight; none if they have no weights.
+    pub(super) alias: Option<Alias>,
     /// The node that gets the reads submitted now, and the bytes of records that it is still to get.
     pub(super) batch: Option<(usize, usize)>,
 }
@@ -47,7 +51,7 @@ impl Map {
         let mut nodes = Vec::new();
         for node in directory.nodes() {
             let at = units.iter().position(|(number, _)| *number == node.unit.0).unwrap_or_else(|| {
-                units.push((node.unit.0, Unit { seats: Vec::new(), batch: None }));
+                units.push((node.unit.0, Unit::default()));
                 units.len() - 1
             });
             let seat = node.address.parse().ok().and_then(&mut seat_for);
@@ -63,6 +67,19 @@ impl Map {
             owners,
             nodes,
             units: units.into_iter().map(|(_, unit)| unit).collect(),
+        }
+    }
+
+    /// Reads go by these weights.
+    pub(super) fn weigh(&mut self, weights: &Weights) {
+        self.units.iter_mut().for_each(|unit| unit.weights.clear());
+        for node in self.nodes.iter().filter(|node| node.seat.is_some()) {
+            self.units[node.unit].weights.push(weights.of(ServerId(node.number)));
+        }
+        for unit in &mut self.units {
+            let shares: Vec<f64> = unit.weights.iter().copied().map(f64::from).collect();
+            unit.alias = Alias::new(&shares).ok();
+            unit.batch = None;
         }
     }
 

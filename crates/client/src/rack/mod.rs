@@ -19,6 +19,7 @@ use std::{collections::VecDeque, net::SocketAddr};
 
 use minos_base::seeded;
 use minos_proto::native::WelcomeFlags;
+use minos_unit::Weights;
 use rand::{
     RngExt, SeedableRng,
     rngs::{SmallRng, StdRng},
@@ -60,7 +61,13 @@ pub struct Router {
     next: usize,
     /// The rack, once it is known.
     map: Option<Map>,
+    /// The newest weights that came with a directory.
+    weights: Option<Weights>,
     learning: Learning,
+    /// The seat that has told of a newer directory or newer weights.
+    teller: Option<usize>,
+    /// News is not acted on before. So a server that tells what it cannot show gets few questions.
+    rests_until_ns: u64,
     slots: Slots,
     parked: Vec<Parked>,
     watches: VecDeque<Watch>,
@@ -119,7 +126,10 @@ impl Router {
             is_plain: false,
             next: 0,
             map: None,
+            weights: None,
             learning: Learning::Nothing,
+            teller: None,
+            rests_until_ns: 0,
             slots: Slots::default(),
             parked: Vec::new(),
             watches: VecDeque::new(),
@@ -192,6 +202,7 @@ impl Router {
         self.seats[at].core.receive(from, bytes, segment_bytes, now_ns);
         self.seats[at].is_silent &= self.seats[at].core.heard_ns() != now_ns;
         self.collect(at, now_ns);
+        self.hear(at, now_ns);
         self.learn(now_ns);
     }
 
@@ -261,6 +272,11 @@ impl Router {
     /// The epoch of the directory at hand, and the numbers of its nodes; `None` outside a rack.
     pub fn rack(&self) -> Option<(u32, usize)> {
         self.map.as_ref().map(|map| (map.epoch(), map.nodes()))
+    }
+
+    /// The version of the weights by which nodes are drawn for reads; 0 without weights.
+    pub fn weights(&self) -> u32 {
+        self.weights.as_ref().map_or(0, Weights::version)
     }
 
     /// The sums of the counters of all nodes. An operation counts at each node that it was sent to.

@@ -3,19 +3,21 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use minos_proto::native::{
-    Access, Composer, Header, Hello, Kind, Opcode, Operation, ReplyRecord, Status, WELCOME_BYTES, Welcome,
-    WelcomeFlags, operations,
+    Access, Composer, DIRECTORY_WEIGHTS, Header, Hello, Kind, Opcode, Operation, ReplyRecord, Status,
+    WELCOME_BYTES, Welcome, WelcomeFlags, operations,
 };
-use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
-use minos_unit::{Change, Directory, Node, Place, Standing};
+use minos_rack::{Alias, MicroShard, MicroShards, ServerId, UnitId};
+use minos_unit::{Change, Directory, Node, Place, Standing, Weights};
 use proptest::prelude::*;
 
-use super::Router;
-use crate::{Config, Error, Outcome, Request, Verb};
+use super::{Router, choose::draw, map::Unit};
+use crate::{Config, Error, Outcome, ReadBy, Request, Verb};
 
 const SEED: u64 = 5;
 /// Bytes of a page of the directory: few, so that there are many pages.
 const PAGE_BYTES: usize = 50;
+/// Between two calls.
+const PAUSE_NS: u64 = 100_000;
 const STEPS_MAX: usize = 10_000;
 
 /// A node, which executes nothing and says who should.
@@ -23,6 +25,10 @@ struct Played {
     address: SocketAddr,
     /// The bytes of its directory, and its epoch.
     directory: (Vec<u8>, u32),
+    /// Its weights.
+    weights: Option<Weights>,
+    /// The version of the weights that its answers tell.
+    told: u32,
     /// The owner that it names for every key; it has those for which there is none.
     names: Option<u32>,
     executed: Vec<Opcode>,
@@ -33,7 +39,9 @@ impl Played {
         let header = Header::parse(datagram).expect("a client sends what can be read");
         let mut out = Vec::new();
         let kind = if header.kind == Kind::Hello { Kind::Welcome } else { Kind::Reply };
-        let mut composer = Composer::begin(&mut out, header.answer(kind, 1), 1448);
+        let cookie = u64::from(self.told) << 32 | u64::from(self.directory.1);
+        let answer = Header { cookie, ..header.answer(kind, 1) };
+        let mut composer = Composer::begin(&mut out, answer, 1448);
         if header.kind == Kind::Hello {
             let hello = Hello::parse(header.body(datagram)).unwrap();
             let mut body = [0; WELCOME_BYTES];
@@ -43,7 +51,9 @@ impl Played {
         for operation in operations(datagram, &header) {
             let operation = operation.expect("a client sends what can be read");
             self.executed.push(operation.opcode);
-            assert!(composer.push_reply(&self.execute(&operation)));
+            let is_directory = operation.opcode == Opcode::Directory;
+            let bytes = if is_directory { self.shown(&operation) } else { Vec::new() };
+            assert!(composer.push_reply(&self.execute(&operation, &bytes)));
         }
         composer.finish();
         out
@@ -73,9 +83,15 @@ impl Played {
         }
     }
 
-    fn execute(&self, operation: &Operation<'_>) -> ReplyRecord<'_> {
+    /// The bytes of the directory, and of the weights if they are asked for.
+    fn shown(&self, operation: &Operation<'_>) -> Vec<u8> {
+        let weights = self.weights.iter().filter(|_| operation.detail.item_flags == DIRECTORY_WEIGHTS);
+        [self.directory.0.clone(), weights.flat_map(Weights::encode).collect()].concat()
+    }
+
+    fn execute<'a>(&self, operation: &Operation<'_>, bytes: &'a [u8]) -> ReplyRecord<'a> {
         let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
-        let (bytes, epoch) = &self.directory;
+        let (_, epoch) = &self.directory;
         if operation.opcode == Opcode::Directory {
             let first = (operation.detail.operand as usize).min(bytes.len());
             let next = (first + PAGE_BYTES).min(bytes.len());
@@ -127,11 +143,13 @@ fn moved(directory: &Directory, node: u32) -> Directory {
 
 impl World {
     /// Nodes that tell this directory.
-    fn new(bytes: &[u8], epoch: u32) -> Self {
-        let config = Config::new().timeout(std::time::Duration::from_secs(1));
+    fn new(config: Config, bytes: &[u8], epoch: u32) -> Self {
+        let config = config.timeout(std::time::Duration::from_secs(1));
         let node = |number| Played {
             address: address(number),
             directory: (bytes.to_vec(), epoch),
+            weights: None,
+            told: 0,
             names: None,
             executed: Vec::new(),
         };
@@ -140,10 +158,15 @@ impl World {
     }
 
     fn of(directory: &Directory) -> Self {
-        Self::new(&directory.encode(), directory.epoch())
+        Self::with(Config::new(), directory)
+    }
+
+    fn with(config: Config, directory: &Directory) -> Self {
+        Self::new(config, &directory.encode(), directory.epoch())
     }
 
     fn call(&mut self, verb: Verb) -> Result<Outcome, Error> {
+        self.now_ns += PAUSE_NS;
         let id = self.router.submit(Request::new(verb, "key"), self.now_ns).unwrap();
         for _ in 0..STEPS_MAX {
             self.router.on_timer(self.now_ns);
@@ -174,8 +197,30 @@ impl World {
     }
 
     fn writes(&self) -> Vec<usize> {
-        let of = |node: &Played| node.executed.iter().filter(|&&opcode| opcode == Opcode::Put).count();
+        self.executed(Opcode::Put)
+    }
+
+    /// How many of these each node has executed.
+    fn executed(&self, opcode: Opcode) -> Vec<usize> {
+        let of = |node: &Played| node.executed.iter().filter(|&&other| other == opcode).count();
         self.nodes.iter().map(of).collect()
+    }
+
+    /// Nodes have these weights, of which only the first ones tell.
+    fn weigh(&mut self, version: u32, parts: [u32; 2], tellers: usize) {
+        let parts = BTreeMap::from([(ServerId(0), parts[0]), (ServerId(1), parts[1])]);
+        let weights = Weights::new(version, parts).unwrap();
+        self.nodes.iter_mut().for_each(|node| node.weights = Some(weights.clone()));
+        self.nodes.iter_mut().take(tellers).for_each(|node| node.told = version);
+    }
+
+    /// The part of so many reads that node 0 executes.
+    fn part_of_first(&mut self, reads: usize) -> f64 {
+        self.nodes.iter_mut().for_each(|node| node.executed.clear());
+        (0..reads).for_each(|_| drop(self.call(Verb::Get)));
+        let executed = self.executed(Opcode::Get);
+        assert_eq!(executed.iter().sum::<usize>(), reads);
+        executed[0] as f64 / reads as f64
     }
 }
 
@@ -222,6 +267,103 @@ fn nodes_that_name_each_other_are_asked_so_often_and_no_more() {
     assert_eq!(world.call(Verb::Put), Err(Error::NotOwner));
 }
 
+#[test]
+fn reads_follow_the_weights() {
+    let mut world = World::of(&directory());
+    world.call(Verb::Put).unwrap();
+    assert!(world.router.weights() == 0 && (0.4..0.6).contains(&world.part_of_first(1000)));
+    world.weigh(1, [100_000, 900_000], 2);
+    // The first answer tells, and nothing waits.
+    world.call(Verb::Get).unwrap();
+    world.call(Verb::Get).unwrap();
+    assert_eq!(world.router.weights(), 1);
+    assert!((0.06..0.14).contains(&world.part_of_first(1000)));
+    // One node in two tells it.
+    world.weigh(2, [1_000_000, 0], 1);
+    while world.router.weights() < 2 {
+        world.call(Verb::Get).unwrap();
+    }
+    assert_eq!(world.part_of_first(100), 1.0);
+    // Older ones change nothing, nor does another directory.
+    world.weigh(1, [0, 1_000_000], 2);
+    let second = moved(&directory(), 1);
+    world.nodes.iter_mut().for_each(|node| node.directory = (second.encode(), second.epoch()));
+    while world.router.rack() != Some((3, 2)) {
+        world.call(Verb::Get).unwrap();
+    }
+    assert_eq!((world.router.weights(), world.part_of_first(100)), (2, 1.0));
+    // Without any weight for the unit, all are alike.
+    world.weigh(3, [0, 0], 2);
+    while world.router.weights() < 3 {
+        world.call(Verb::Get).unwrap();
+    }
+    assert!((0.4..0.6).contains(&world.part_of_first(1000)));
+}
+
+#[test]
+fn other_choices_ignore_the_weights() {
+    for read_by in [ReadBy::Uniform, ReadBy::TwoChoices] {
+        let mut world = World::with(Config::new().read_by(read_by), &directory());
+        world.weigh(1, [0, 1_000_000], 2);
+        world.call(Verb::Put).unwrap();
+        assert!((0.4..0.6).contains(&world.part_of_first(1000)), "{read_by:?}");
+        assert_eq!(world.router.weights(), 1);
+    }
+}
+
+#[test]
+fn a_node_that_tells_what_it_cannot_show_is_asked_seldom() {
+    let mut world = World::of(&directory());
+    world.call(Verb::Put).unwrap();
+    world.weigh(1, [500_000, 500_000], 2);
+    world.nodes.iter_mut().for_each(|node| (node.told, node.directory.1) = (7, 1 << 30));
+    let begun_ns = world.now_ns;
+    world.nodes.iter_mut().for_each(|node| node.executed.clear());
+    for _ in 0..2000 {
+        world.call(Verb::Get).unwrap();
+    }
+    // Each time brings two pages or three.
+    let (asked, took_ms) = (world.executed(Opcode::Directory), (world.now_ns - begun_ns) / 1_000_000);
+    let asked: usize = asked.iter().sum();
+    assert!(
+        took_ms >= 100 && asked >= 6 && asked as u64 <= 4 * (2 + took_ms / 20),
+        "{asked} in {took_ms} ms"
+    );
+}
+
+#[test]
+fn reads_of_a_node_that_is_away_follow_the_weights_of_the_others() {
+    let unit = |weights: &[u32]| {
+        let shares: Vec<f64> = weights.iter().copied().map(f64::from).collect();
+        Unit {
+            seats: (0..weights.len()).collect(),
+            weights: weights.to_vec(),
+            alias: Alias::new(&shares).ok(),
+            ..Unit::default()
+        }
+    };
+    let mut router = World::of(&directory()).router;
+    for port in 1..4 {
+        let seat = router.seat_at(address(port), 0).unwrap();
+        router.seats.push(seat);
+    }
+    router.seats[1].is_silent = true;
+    let mut drawn = |weights: &[u32]| {
+        let mut counts = [0u32; 4];
+        for _ in 0..4000 {
+            let seat = draw(&unit(weights), &router.seats, ReadBy::Weighted, &mut router.dice).unwrap();
+            counts[seat] += 1;
+        }
+        counts
+    };
+    let counts = drawn(&[100_000, 600_000, 300_000, 0]);
+    assert!(counts[0].abs_diff(1000) < 150 && counts[2].abs_diff(3000) < 150, "{counts:?}");
+    assert!(counts[1] == 0 && counts[3] == 0);
+    // The one with all the weight is away.
+    let counts = drawn(&[0, 1_000_000, 0, 0]);
+    assert!(counts[1] == 0 && [0, 2, 3].iter().all(|&seat| counts[seat].abs_diff(1333) < 200), "{counts:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -231,12 +373,13 @@ proptest! {
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         noise in prop::option::of(prop::collection::vec(any::<u8>(), 0..200)),
     ) {
-        let mut bytes = directory().encode();
+        let parts = BTreeMap::from([(ServerId(0), 1), (ServerId(1), 2)]);
+        let mut bytes = [directory().encode(), Weights::new(1, parts).unwrap().encode()].concat();
         for (index, byte) in changes {
             let at = index.index(bytes.len());
             bytes[at] = byte;
         }
-        let mut world = World::new(&noise.unwrap_or(bytes), 2);
+        let mut world = World::new(Config::new(), &noise.unwrap_or(bytes), 2);
         for verb in [Verb::Get, Verb::Put, Verb::Get] {
             // Its owner may be where no node is.
             let result = world.call(verb);

@@ -133,7 +133,8 @@ pub struct Header {
     pub geometry: u32,
     /// The session, or 0 for none.
     pub session: u64,
-    /// The cookie that the server gave to the client's address; 0 in answers.
+    /// To the server: the cookie that it gave to the client's address. In answers: the rack's news, see
+    /// [`Header::news`].
     pub cookie: u64,
     /// The client's time, in a unit of its own; echoed in answers.
     pub stamp: u64,
@@ -170,6 +171,13 @@ impl Header {
             sequence: self.sequence,
             ..Self::of(kind)
         }
+    }
+
+    /// What the sender of an answer knows of its rack: the epoch of the directory, and the version of the weights; 0 for
+    /// none.
+    #[inline]
+    pub const fn news(&self) -> (u32, u32) {
+        (self.cookie as u32, (self.cookie >> 32) as u32)
     }
 
     /// Reads the header of `datagram`, which may be longer than the header's length.

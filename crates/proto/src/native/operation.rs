@@ -16,6 +16,9 @@ use super::{
     records::{Record, Records, behind_padding},
 };
 
+/// In the `item_flags` of a DIRECTORY: the client reads weights, too.
+pub const DIRECTORY_WEIGHTS: u32 = 1;
+
 coded! {
     /// The operation. A record of an unknown one is well formed, and so can be answered.
     Opcode: u8, from_byte, to_byte;
