@@ -8,7 +8,7 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use minos_node::coordinator::{self, CoordinatorConfig};
-use minos_unit::Loss;
+use minos_unit::{Loss, ReadPolicy};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use crate::{serve::rack::Peer, time::parse_time};
@@ -51,6 +51,12 @@ pub(crate) struct CoordinateArgs {
     /// Time after which a move is given up
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     move_time: Duration,
+    /// By what the reads of native clients are balanced within a unit: static, writes, service-times or load
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    reads: ReadPolicy,
+    /// Time between two computations of that balance
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    reads_interval: Duration,
 }
 
 /// What becomes of the items of a dead node.
@@ -82,6 +88,8 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
         },
         moves_max: args.moves,
         move_time_max: args.move_time,
+        reads: args.reads,
+        reads_interval: args.reads_interval,
     };
     println!("coordinator {}", args.listen.display());
     Ok(coordinator::run(config, || stop.load(Ordering::Relaxed))?)

@@ -18,7 +18,7 @@ use minos_node::{
     config::NODES_MAX,
     coordinator::{self, CoordinatorConfig, CoordinatorError},
 };
-use minos_unit::Loss;
+use minos_unit::{Loss, ReadPolicy};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use super::{
@@ -33,6 +33,7 @@ const COORDINATOR: &str = "coordinator";
 /// What `minos serve` takes by default.
 const MICRO_SHARDS: u32 = 4096;
 const LEASE: Duration = Duration::from_secs(1);
+const READS_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two looks at the nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Time that a node has to start.
@@ -183,6 +184,8 @@ fn coordinate(
         loss: Loss::Never,
         moves_max: MOVES,
         move_time_max: MOVE_TIME,
+        reads: ReadPolicy::default(),
+        reads_interval: READS_INTERVAL,
     };
     println!("coordinator {}", config.socket.display());
     let run = move || match coordinator::run(config, || false) {

@@ -20,7 +20,8 @@ use std::{
 
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 use minos_unit::{
-    Command, Coordinator, Directory, Loss, Node, Orders, Packet, Policy, Report, Standing,
+    Balancing, Command, Coordinator, Directory, Loss, Node, Orders, Packet, Policy, ReadPolicy, Report,
+    Standing,
     control::{Effect, Input},
 };
 
@@ -57,6 +58,10 @@ pub struct CoordinatorConfig {
     pub moves_max: usize,
     /// Time after which a move is given up.
     pub move_time_max: Duration,
+    /// By what the reads of native clients are balanced within a unit.
+    pub reads: ReadPolicy,
+    /// Time between two computations of that balance.
+    pub reads_interval: Duration,
 }
 
 /// Why a coordinator does not start, or ends.
@@ -119,7 +124,9 @@ pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), 
     };
     let (directory, zero) = (directory(&config)?, Instant::now());
     let events = listen(&config)?;
-    let coordinator = Coordinator::new(directory, terms, policy, 0);
+    let interval_us = u64::try_from(config.reads_interval.as_micros()).unwrap_or(u64::MAX);
+    let balancing = Balancing { policy: config.reads, interval_us };
+    let coordinator = Coordinator::new(directory, terms, policy, 0).with_balancing(balancing, 0);
     let mut running = Running { coordinator, streams: HashMap::new(), zero, config };
     while !is_over() {
         match events.recv_timeout(TICK) {

@@ -14,6 +14,7 @@ pub(crate) mod links;
 mod member;
 pub(crate) mod notes;
 mod owners;
+mod readers;
 mod remote;
 mod routes;
 
@@ -22,6 +23,7 @@ pub(crate) use holes::{Forwards, Holes};
 pub(crate) use links::Links;
 pub(crate) use member::Driver;
 pub(crate) use owners::{Intent, Owner, Rack, RackView};
+pub(crate) use readers::News;
 pub(crate) use remote::{Remote, read};
 pub(crate) use routes::Guard;
 

@@ -16,6 +16,7 @@ use super::{
     RackCounters,
     config::{RackConfig, RackNode},
     notes::Notes,
+    readers::Readers,
     routes::{NOWHERE, Right, Routes},
 };
 
@@ -48,6 +49,8 @@ pub(crate) struct Rack<M: Mode> {
     pub(crate) routes: Routes,
     /// The directory for native clients, and its epoch.
     directory: Mutex<(Arc<[u8]>, u64)>,
+    /// The weights for native clients.
+    pub(crate) readers: Readers,
     neighbours: Box<[Mutex<Neighbour<M>>]>,
 }
 
@@ -66,7 +69,10 @@ impl<M: Mode> Rack<M> {
             let state = if node.unit == mine { "not attached" } else { "of another unit" };
             Mutex::new(Neighbour { table: None, state })
         };
+        let readers = Readers::default();
+        readers.news.tell_epoch(directory.epoch());
         Self {
+            readers,
             micro_shards: directory.micro_shards(),
             direction_seed: config.direction_seed(),
             routes: Routes::new(config.micro_shards, workers),
@@ -101,6 +107,7 @@ impl<M: Mode> Rack<M> {
         let shown = (directory.encode().into(), u64::from(directory.epoch()));
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         self.routes.raise();
+        self.readers.news.tell_epoch(directory.epoch());
     }
 
     /// Lets this node give CAS uniques that no other one gives: an item that comes from there has another.
@@ -123,6 +130,11 @@ impl<M: Mode> Rack<M> {
     /// Replaces the attached memory of a node.
     pub(crate) fn attach(&self, node: usize, table: Option<Arc<ReadOnly<M>>>, state: &'static str) {
         *self.neighbour(node) = Neighbour { table, state };
+        self.raise();
+    }
+
+    /// Lets workers look at what has changed.
+    pub(super) fn raise(&self) {
         self.routes.raise();
     }
 
@@ -150,6 +162,7 @@ impl<M: Mode> Rack<M> {
             emit(&format!("node:{number}:micro_shards"), &owned);
             emit(&format!("node:{number}:memory"), &state);
         }
+        self.readers.emit(nodes.len(), emit);
     }
 }
 
@@ -182,6 +195,7 @@ pub(crate) struct RackView<M: Mode> {
     /// Changes of this turn to micro-shards that are being copied.
     changes: RefCell<Vec<(u32, KeyHash)>>,
     has_lost_changes: Cell<bool>,
+    weights: Arc<[u8]>,
 }
 
 /// The attached memory of another node.
@@ -206,6 +220,7 @@ impl<M: Mode> RackView<M> {
             right: None,
             directory: (Arc::default(), 0),
             tables,
+            weights: Arc::default(),
             changes: RefCell::default(),
             has_lost_changes: Cell::new(false),
             rack,
@@ -262,6 +277,7 @@ impl<M: Mode> RackView<M> {
             routes.add_notes(changes.drain(..));
         }
         self.directory = self.rack.directory.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.weights = self.rack.readers.bytes();
         for (node, entry) in self.tables.iter_mut().enumerate() {
             let table = self.rack.neighbour(node).table.clone();
             let is_same =
@@ -327,6 +343,11 @@ impl<M: Mode> RackView<M> {
     /// The bytes of the directory, and its epoch.
     pub(crate) fn directory(&self) -> (&[u8], u64) {
         (&self.directory.0, self.directory.1)
+    }
+
+    /// The bytes of the weights; none without weights.
+    pub(crate) fn weights(&self) -> &[u8] {
+        &self.weights
     }
 
     /// The numbers of all other nodes.

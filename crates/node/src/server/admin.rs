@@ -12,6 +12,7 @@ use minos_net::{Address, Io, Poller};
 use minos_proto::memcache::compose;
 use minos_sched::Role;
 use minos_tier::SyncId;
+use minos_unit::Load;
 
 use super::shared::Shared;
 use crate::ops::{
@@ -240,6 +241,10 @@ impl<M: Mode, I: Io> Shared<M, I> {
     fn rack_stats(&self, emit: Emit<'_>) {
         let Some(rack) = &self.rack else { return };
         rack.emit(emit);
+        let Load { reads, writes, busy_us } = self.load();
+        emit("load_reads", &reads);
+        emit("load_writes", &writes);
+        emit("load_busy_us", &busy_us);
         for at in 0..RackCounters::default().all().count() {
             let mut all = self.workers.iter().filter_map(|worker| worker.rack_counters.all().nth(at));
             let Some((name, first)) = all.next() else { continue };

@@ -11,6 +11,7 @@ use minos_engine::{Engine, Mode};
 use minos_net::Io;
 use minos_sched::Policy;
 use minos_tier::Tier;
+use minos_unit::{Load, Weights};
 
 use super::{
     config::{DispatchChoice, InvalidOption, ServerConfig},
@@ -61,6 +62,18 @@ impl Operator {
         }
     }
 
+    /// What the server has executed since it started; nothing once it has stopped.
+    pub fn load(&self) -> Load {
+        self.server.upgrade().map(|server| server.load()).unwrap_or_default()
+    }
+
+    /// Shows weights to native clients of the rack, unless newer ones are shown. A server in no rack ignores them.
+    pub fn weigh(&self, weights: Arc<Weights>) {
+        if let Some(server) = self.server.upgrade() {
+            server.weigh(weights);
+        }
+    }
+
     /// Flash below the memory; `None` if there is none, or the server has stopped. The caller should drop it soon.
     pub fn tier(&self) -> Option<Arc<Tier>> {
         self.server.upgrade()?.tier()
@@ -78,6 +91,8 @@ trait Operated: Send + Sync {
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError>;
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
     fn tier(&self) -> Option<Arc<Tier>>;
+    fn load(&self) -> Load;
+    fn weigh(&self, weights: Arc<Weights>);
 }
 
 impl<M: Mode, I: Io> Operated for Shared<M, I>
@@ -99,6 +114,16 @@ where
 
     fn tier(&self) -> Option<Arc<Tier>> {
         self.tier.clone()
+    }
+
+    fn load(&self) -> Load {
+        self.load()
+    }
+
+    fn weigh(&self, weights: Arc<Weights>) {
+        if let Some(rack) = &self.rack {
+            rack.weigh(weights);
+        }
     }
 }
 

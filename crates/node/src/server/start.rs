@@ -40,7 +40,7 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    rack::{Attacher, Driver, Links, Rack, config::RackConfig, memory_path},
+    rack::{Attacher, Driver, Links, News, Rack, config::RackConfig, memory_path},
     tcp::{
         patience::Terms,
         queue::RxQueue,
@@ -296,7 +296,6 @@ pub(crate) fn share<M: Mode, I: Io>(
     (store, tier): (Arc<Engine<M>>, Option<Arc<Tier>>),
     in_force: InForce,
 ) -> Result<Arc<Shared<M, I>>, StartError> {
-    let native = native_side(io, &config, (&store, tier.as_deref()))?;
     let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {
         queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
@@ -304,10 +303,12 @@ pub(crate) fn share<M: Mode, I: Io>(
     }
     let receive_bytes_max =
         config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
-    let rack = config.rack.clone().map(|rack| Rack::new(rack, workers.len()));
+    let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
     if let Some(rack) = rack.as_ref().filter(|rack| !rack.config.is_managed()) {
         rack.settle(&store);
     }
+    let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
+    let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
     let shared = Shared {
         rack: rack.map(Arc::new),
         workers_left: AtomicUsize::new(workers.len()),
@@ -366,6 +367,7 @@ fn native_side<M: Mode, I: Io>(
     io: &I,
     config: &ServerConfig,
     (store, tier): (&Arc<Engine<M>>, Option<&Tier>),
+    news: Arc<News>,
 ) -> Result<Option<NativeSide<M, I::Port>>, StartError> {
     let Some(native) = &config.native else { return Ok(None) };
     let workers = config.control.workers;
@@ -386,7 +388,7 @@ fn native_side<M: Mode, I: Io>(
         entropy,
         start: Instant::now(),
     };
-    let core = NativeShared::new(Arc::clone(store), config.clock, native, &setting);
+    let core = NativeShared::new(Arc::clone(store), config.clock, native, &setting).with_news(news);
     Ok(Some(NativeSide { core: Arc::new(core), ports }))
 }
 

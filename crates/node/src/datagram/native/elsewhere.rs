@@ -4,7 +4,9 @@ use std::cell::Cell;
 
 use minos_base::SizeClass;
 use minos_engine::{Get, Mode, StagedOwned};
-use minos_proto::native::{OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord, Status};
+use minos_proto::native::{
+    DIRECTORY_WEIGHTS, OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord, Status,
+};
 
 use super::{AnswerTo, Egress, HandOff, Outcome, burst::Burst, change::ended};
 use crate::{
@@ -95,12 +97,15 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         self.reply_outcome(to, asked, &outcome);
     }
 
-    /// Replies with the bytes of the directory from the operand on, as many as fit.
+    /// Replies with the bytes of the directory from the operand on, as many as fit, and of the weights behind it if the
+    /// client asks for them.
     #[cold]
     pub(super) fn reply_directory(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
         let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
         let Some(rack) = self.cx.rack else { return self.outlet.reply(to, &bare(Status::NotFound)) };
-        let (bytes, epoch) = rack.directory();
+        let (directory, epoch) = rack.directory();
+        let is_asked = operation.detail.item_flags & DIRECTORY_WEIGHTS != 0;
+        let bytes = [directory, if is_asked { rack.weights() } else { &[] }].concat();
         let rest = usize::try_from(operation.detail.operand).ok().and_then(|first| bytes.get(first..));
         let Some(rest) = rest else { return self.outlet.reply(to, &bare(Status::BadRequest)) };
         let value = &rest[..rest.len().min(to.value_bytes_max())];

@@ -20,7 +20,10 @@ use super::{
     counters::{NativeCounters, TransferCounters},
     transfers::{TransferBounds, TransferLimits},
 };
-use crate::server::config::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE};
+use crate::{
+    rack::News,
+    server::config::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE},
+};
 
 /// Most unanswered datagrams that a client should have: two bursts of a worker.
 const IN_FLIGHT: u32 = 64;
@@ -79,6 +82,8 @@ pub struct NativeShared<M: Mode> {
     /// The upper half of a geometry: see [`NativeShared::geometry`].
     fingerprint: u32,
     draining: AtomicBool,
+    /// What answers say of the rack; nothing without one.
+    news: Arc<News>,
     pub(super) counters: Box<[NativeCounters]>,
     pub(crate) transfer_bounds: Arc<TransferBounds>,
     /// The bounds on operations that wait for flash.
@@ -120,6 +125,7 @@ impl<M: Mode> NativeShared<M> {
             fingerprint: fingerprint(&welcome),
             welcome,
             draining: AtomicBool::new(false),
+            news: Arc::default(),
             counters: (0..setting.queues).map(|_| NativeCounters::default()).collect(),
             transfer_bounds: Arc::new(TransferBounds::new(limits)),
             waiting_bounds: Arc::new(TransferBounds::new(waiting)),
@@ -127,6 +133,11 @@ impl<M: Mode> NativeShared<M> {
             transfer_key: key(4),
             store,
         }
+    }
+
+    /// Answers tell the news of a rack.
+    pub(crate) fn with_news(self, news: Arc<News>) -> Self {
+        Self { news, ..self }
     }
 
     /// From now on answers tell that the server is stopping.
@@ -198,6 +209,7 @@ impl<M: Mode> NativeShared<M> {
     pub(super) fn answer_to(&self, peer: SocketAddr, request: &Header) -> AnswerTo {
         let datagram_bytes_max = self.datagram_bytes_max(request.geometry);
         let mut header = request.answer(Kind::Reply, self.geometry(datagram_bytes_max));
+        header.cookie = self.news.word();
         if self.seals.is_some() {
             (header.flags, header.secret) = (Flags::SEALED, request.secret);
         }

@@ -150,6 +150,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let mut effects = Vec::new();
         while let Some(input) = inputs.pop_front() {
             let now_us = self.rack.routes.now_us(Instant::now());
+            self.member.note_load(self.shared.load());
             self.member.handle(now_us, input, &mut effects);
             for effect in effects.drain(..) {
                 inputs.extend(self.perform(effect));
@@ -179,6 +180,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
             Effect::Empty(micro_shard) => self.settled(|it| drop(it.jobs.send(Job::Empty(micro_shard)))),
             Effect::Copy(job) => self.settled(|it| drop(it.jobs.send(Job::Copy(job)))),
             Effect::Send(to, message) => self.settled(|it| it.transport.send(to, message)),
+            Effect::Weigh(weights) => self.rack.weigh(weights),
             Effect::Report(report) => self.settled(|it| it.transport.report(report)),
         }
         None

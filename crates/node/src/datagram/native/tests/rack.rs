@@ -11,7 +11,9 @@ use std::{
 use minos_base::{Clock, seeded};
 use minos_client::{Config, OnceFor, Outcome, ReadBy, Request, Verb, core::OpId, rack::Router};
 use minos_engine::{Backing, Engine, ReadOnly, StoreConfig, StoreMode};
-use minos_proto::native::{Detail, OpFlags, Opcode, Operation, Status};
+use minos_proto::native::{DIRECTORY_WEIGHTS, Detail, OpFlags, Opcode, Operation, Status};
+use minos_rack::ServerId;
+use minos_unit::{PARTS, Weights};
 use rand::{RngExt, rngs::StdRng};
 
 use super::site::{Client, HASH_SEED, SECRET, Site, config, sealed_config, setting};
@@ -75,7 +77,8 @@ impl Nodes {
             let rack = Arc::new(Rack::new(rack_config, 1));
             rack.settle(&store);
             let setting = setting(WORKERS, address(node).port(), seed);
-            let shared = Arc::new(NativeShared::new(Arc::clone(&store), clock, config, &setting));
+            let shared = NativeShared::new(Arc::clone(&store), clock, config, &setting);
+            let shared = Arc::new(shared.with_news(Arc::clone(&rack.readers.news)));
             let counters = Arc::<RackCounters>::default();
             let view = || RackView::new(Arc::clone(&rack), &clock, Arc::clone(&counters));
             nodes.sites.push(Site::over(store, shared, start, |worker| worker.of_rack(Some(view()))));
@@ -93,6 +96,13 @@ impl Nodes {
                 rack.attach(node, Some(Arc::new(table)), "attached");
             }
         }
+    }
+
+    /// Some weights, of which half of the nodes hear.
+    fn weigh(&self, version: u32, random: &mut StdRng) {
+        let parts = (0..self.racks.len() as u32).map(|node| (ServerId(node), random.random_range(0..=PARTS)));
+        let weights = Arc::new(Weights::new(version, parts.collect()).expect("within their bounds"));
+        self.racks.iter().step_by(2).for_each(|rack| rack.weigh(Arc::clone(&weights)));
     }
 
     fn counter(&self, node: usize, name: &str) -> u64 {
@@ -184,6 +194,25 @@ fn the_directory_comes_in_pages() {
         }
     }
     let directory = minos_unit::Directory::decode(&bytes).unwrap();
+    // With weights, for a client that reads them.
+    nodes.weigh(5, &mut seeded(1));
+    let mut client = Client::of(&mut nodes.sites[8]);
+    let with_weights = |first: u64, client: &Client| {
+        let page = page(first, client);
+        Operation { detail: Detail { item_flags: DIRECTORY_WEIGHTS, ..page.detail }, ..page }
+    };
+    let mut shown = Vec::new();
+    loop {
+        let answer = client.ask_one(&mut nodes.sites[8], with_weights(shown.len() as u64, &client));
+        shown.extend_from_slice(&answer.value);
+        if answer.cas & 0xffff_ffff == shown.len() as u64 {
+            break;
+        }
+    }
+    let (same, weights) = minos_unit::Directory::decode_with_weights(&shown).unwrap();
+    assert!(same == directory && weights.is_some_and(|weights| weights.version() == 5));
+    let plain = client.ask_one(&mut nodes.sites[8], page(0, &client));
+    assert_eq!(plain.cas & 0xffff_ffff, bytes.len() as u64);
     assert!(
         pages > 1 && directory.nodes().len() == 64 && directory.nodes()[7].address == address(7).to_string()
     );
@@ -394,7 +423,8 @@ fn a_client_sees_one_store_over_a_faulty_network() {
     let (mut reads, mut refused, mut failed_over) = (0, 0, 0);
     for seed in 0..40 {
         let units: &[u32] = [&[0, 0, 0][..], &[0, 1, 0, 1], &[0, 1], &[4]][seed as usize % 4];
-        let read_by = if seed % 3 == 0 { ReadBy::TwoChoices } else { ReadBy::Uniform };
+        let read_by =
+            [ReadBy::TwoChoices, ReadBy::Uniform, ReadBy::Weighted, ReadBy::Weighted][seed as usize % 4];
         let mut world = World::new(units, [0, 5, 20][seed as usize % 3], patient().read_by(read_by), seed);
         if seed % 5 != 4 {
             world.nodes.attach();
@@ -405,12 +435,22 @@ fn a_client_sees_one_store_over_a_faulty_network() {
                 world.stopped = Some((node, world.now_ns + 300 * MS));
             }
             world.burst(30);
+            if round % 5 == 4 {
+                world.nodes.weigh(round / 5 + 1, &mut world.random);
+            }
             if round == 10 {
                 world.submit(Request::new(Verb::Flush, ""));
                 world.run();
             }
         }
         assert_eq!(world.done, 601);
+        // Whatever was lost, it hears of the last weights in the end.
+        let mut rounds = 0;
+        while world.router.weights() != 4 {
+            world.burst(30);
+            rounds += 1;
+            assert!(rounds < 100, "seed {seed}: {}", world.router.weights());
+        }
         assert_eq!(world.router.rack(), Some((1, units.len())));
         reads += world.nodes.sum("remote_hits");
         refused += world.nodes.sum("native_not_owner");
