@@ -27,6 +27,8 @@ pub enum Reads {
     PrintedWrites,
     /// Algorithms 1 and 2 as they are printed.
     PrintedWritesAndTimes,
+    /// Of two servers drawn uniformly, the one that is free sooner: clients see all queues.
+    TwoChoices,
 }
 
 /// A server that is slow for a while.
@@ -208,7 +210,7 @@ impl<'a> Unit<'a> {
         if now < self.next_poll {
             return Ok(());
         }
-        if self.spec.reads != Reads::Static {
+        if !matches!(self.spec.reads, Reads::Static | Reads::TwoChoices) {
             self.pending = Some((self.next_poll + self.spec.staleness_us, self.computed()?));
         }
         let since = std::mem::replace(&mut self.since_poll, Latencies::new(self.free.len()));
@@ -226,7 +228,7 @@ impl<'a> Unit<'a> {
         let writes_total = writes.iter().sum();
         let times = self.reported_times();
         match self.spec.reads {
-            Reads::Static => ReadDistribution::uniform(writes.len()),
+            Reads::Static | Reads::TwoChoices => ReadDistribution::uniform(writes.len()),
             Reads::Writes => adaptive::by_writes(&writes, reads_total),
             Reads::WritesAndTimes => {
                 adaptive::by_service_times(&times, &adaptive::by_writes(&writes, reads_total)?)
@@ -251,7 +253,7 @@ impl<'a> Unit<'a> {
         let times = &self.spec.fabric.times;
         let owner = self.owners.pick(choices.bits());
         let is_write = choices.unit() <= self.spec.write_share;
-        let server = if is_write { owner } else { self.reads.pick(choices.bits()) };
+        let server = if is_write { owner } else { self.reader(choices) };
         let service = match (is_write, server == owner) {
             (true, _) => times.lw_us,
             (false, true) => times.lr_us,
@@ -266,6 +268,15 @@ impl<'a> Unit<'a> {
         if counts {
             self.latencies.record(latency);
         }
+    }
+
+    fn reader(&self, choices: &mut Random) -> usize {
+        let first = self.reads.pick(choices.bits());
+        if self.spec.reads != Reads::TwoChoices {
+            return first;
+        }
+        let second = self.reads.pick(choices.bits());
+        if self.free[second] < self.free[first] { second } else { first }
     }
 
     fn slowdown(&self, server: usize, at: f64) -> f64 {

@@ -77,7 +77,7 @@ impl Study<'_> {
     }
 }
 
-/// Makes a figure of RackOut.
+/// Makes a figure of RackOut, or `reads`: all ways of choosing the server that reads, side by side.
 ///
 /// # Errors
 /// There is no such figure, a parameter is out of bounds, or a popularity cannot be had.
@@ -101,7 +101,8 @@ pub fn figure(number: &str, study: &Study<'_>) -> Result<Figure, CacheError> {
         "16" => load::figure_16(study),
         "19" => load::figure_19(study),
         "18" | "20" | "21" => load::figure_18_21(study),
-        _ => Err(BadParameter::new("figure", number, NUMBERS.join(", ")).into()),
+        "reads" => load::figure_reads(study),
+        _ => Err(BadParameter::new("figure", number, format!("{}, reads", NUMBERS.join(", "))).into()),
     }
 }
 

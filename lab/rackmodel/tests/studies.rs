@@ -54,6 +54,7 @@ fn adapting_carries_loads_that_static_reads_do_not() {
     assert!(rate < model(0.2).with_algorithm_1().unwrap().saturation());
     assert!(p99(&spec(0.2, Reads::Static, rate)) > 2_000.0);
     assert!(p99(&spec(0.2, Reads::Writes, rate)) < 1_000.0);
+    assert!(p99(&spec(0.2, Reads::TwoChoices, rate)) < 1_000.0);
 }
 
 #[test]
@@ -173,7 +174,7 @@ fn small<T>(use_it: impl FnOnce(&Study<'_>) -> T) -> T {
 #[test]
 fn every_figure_has_rows_as_wide_as_its_header() {
     small(|study| {
-        for number in NUMBERS.iter().filter(|number| **number != "8") {
+        for number in NUMBERS.iter().chain(&["reads"]).filter(|number| **number != "8") {
             let figure = figure(number, study).unwrap();
             assert!(!figure.rows.is_empty(), "{number}");
             assert!(figure.rows.iter().all(|row| row.len() == figure.columns.len()), "{number}");
