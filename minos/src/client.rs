@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use minos_client::{Config, DEFAULT_PORT, Error, Secret, StoreOptions, blocking::Client};
+use minos_client::{Config, DEFAULT_PORT, Error, ReadBy, Secret, StoreOptions, blocking::Client};
 
 use crate::time::parse_time;
 
@@ -62,6 +62,11 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_name = "PATH")]
     secret_file: Option<PathBuf>,
 
+    /// Node of a rack's unit that gets a read: weighted, as the rack balances it, uniform, or two-choices, the less busy
+    /// of two
+    #[arg(long, value_name = "HOW", default_value = "weighted")]
+    reads: ReadBy,
+
     /// How long to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     timeout: Duration,
@@ -70,7 +75,8 @@ pub(crate) struct ServerArgs {
 impl ServerArgs {
     /// A client of the server, which has answered.
     fn connect(&self) -> anyhow::Result<Client> {
-        let mut config = Config::new().timeout(self.timeout).value_bytes_max(VALUE_BYTES_MAX);
+        let mut config =
+            Config::new().timeout(self.timeout).value_bytes_max(VALUE_BYTES_MAX).read_by(self.reads);
         if let Some(path) = &self.secret_file {
             config = config.secret(&secret(path)?);
         }

@@ -63,9 +63,11 @@ impl Native {
         datagram_bytes_max: Option<usize>,
         in_flight_max: Option<usize>,
         all_writes_once: bool,
+        reads: &str,
     ) -> PyResult<Self> {
         let once_for = if all_writes_once { OnceFor::AllWrites } else { OnceFor::NotIdempotent };
         let mut config = Config::new().timeout(Duration::from_secs_f64(timeout)).once_for(once_for);
+        config = config.read_by(reads.parse().map_err(raised)?);
         if let Some(secret) = &secret {
             config = config.secret_text(secret).map_err(raised)?;
         }

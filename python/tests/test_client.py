@@ -192,6 +192,7 @@ def test_errors_are_in_words_of_python(client):
         lambda: minos.Client("127.0.0.1:x"),
         lambda: minos.Client(timeout=-1),
         lambda: minos.Client(in_flight_max=-1),
+        lambda: minos.Client(reads="any"),
         lambda: minos.Client(datagram_bytes_max=2**70),
         lambda: minos.Client(secret=7),
     ]
@@ -274,7 +275,7 @@ def test_a_secret_is_asked_for(start, tmp_path):
 
 def test_options_are_taken(start):
     server = start("--native-datagram", "1000")
-    options = dict(datagram_bytes_max=600, in_flight_max=2, value_bytes_max=1000, all_writes_once=True)
+    options = dict(datagram_bytes_max=600, in_flight_max=2, value_bytes_max=1000, all_writes_once=True, reads="uniform")
     with server.client(**options) as client:
         client.set_many({str(i): bytes(500) for i in range(100)})
         assert len(client.get_many([str(i) for i in range(100)])) == 100

@@ -121,6 +121,12 @@ minos_status minos_options_in_flight_max(minos_options *options, size_t datagram
  */
 minos_status minos_options_all_writes_once(minos_options *options, bool all_writes);
 
+/*
+ * The node of a rack's unit that gets a read: "weighted", as the rack balances it, "uniform", or "two-choices", the less
+ * busy of two. Default "weighted".
+ */
+minos_status minos_options_reads(minos_options *options, const char *reads);
+
 /* ---- Clients ---- */
 
 typedef struct minos_client minos_client;

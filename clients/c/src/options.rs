@@ -1,13 +1,16 @@
 //! Options of clients.
 
-use std::{ffi::c_void, time::Duration};
+use std::{
+    ffi::{c_char, c_void},
+    time::Duration,
+};
 
 use minos_client::{Config, OnceFor};
 
 use crate::{
     Status,
     failure::{Failure, guarded},
-    memory::bytes,
+    memory::{bytes, text},
 };
 
 /// Options of a client: the opaque `minos_options` of the header.
@@ -116,4 +119,18 @@ pub unsafe extern "C" fn minos_options_all_writes_once(options: *mut Options, al
     let once_for = if all_writes { OnceFor::AllWrites } else { OnceFor::NotIdempotent };
     // SAFETY: the same contract.
     unsafe { change(options, |config| Ok(config.once_for(once_for))) }
+}
+
+/// Sets which node of a rack's unit gets a read.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn minos_options_reads(options: *mut Options, reads: *const c_char) -> Status {
+    let with_reads = |config: Config| {
+        // SAFETY: the caller lends a C string.
+        Ok(config.read_by(unsafe { text(reads, "reads") }?.parse()?))
+    };
+    // SAFETY: the same contract.
+    unsafe { change(options, with_reads) }
 }

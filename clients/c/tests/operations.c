@@ -134,6 +134,9 @@ static void check_options(void) {
     CHECK(minos_options_value_bytes_max(options, 1 << 20) == MINOS_OK);
     CHECK(minos_options_in_flight_max(options, 8) == MINOS_OK);
     CHECK(minos_options_all_writes_once(options, true) == MINOS_OK);
+    CHECK(minos_options_reads(options, "any") == MINOS_OPTION);
+    CHECK(minos_options_reads(options, NULL) == MINOS_ARGUMENT);
+    CHECK(minos_options_reads(options, "two-choices") == MINOS_OK);
     CHECK(minos_options_secret(options, NULL, 1) == MINOS_ARGUMENT);
     CHECK(minos_options_secret(options, "0123456789abcdef", 16) == MINOS_OPTION);
     CHECK(minos_options_secret(options, SECRET, strlen(SECRET)) == MINOS_OK);

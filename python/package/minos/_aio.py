@@ -57,6 +57,7 @@ class AsyncClient:
         datagram_bytes_max: Optional[int] = None,
         in_flight_max: Optional[int] = None,
         all_writes_once: bool = False,
+        reads: str = "weighted",
     ) -> "AsyncClient":
         """Connects to the server at "minos://HOST:PORT" or "HOST:PORT", which must answer.
 
@@ -66,6 +67,8 @@ class AsyncClient:
         timeout bounds an operation, retries included; for a large value, the time without progress.
         secret is a line of the server's --native-secret-file, as `minos secret` prints it. With all_writes_once the
         server executes every write exactly once, and not only those that must not be repeated.
+        reads chooses the node of a rack's unit that gets a read: "weighted", as the rack balances it, "uniform", or
+        "two-choices", the less busy of two.
         """
         # The resolution of a host name may take long.
         opened = await asyncio.get_running_loop().run_in_executor(
@@ -78,6 +81,7 @@ class AsyncClient:
             datagram_bytes_max,
             in_flight_max,
             all_writes_once,
+            reads,
         )
         client = cls(opened)
         try:

@@ -28,6 +28,7 @@ def native(
     datagram_bytes_max: Optional[int],
     in_flight_max: Optional[int],
     all_writes_once: bool,
+    reads: str,
 ) -> Native:
     """A client that has sent nothing yet."""
     return Native(
@@ -38,6 +39,7 @@ def native(
         _optional(datagram_bytes_max, "datagram_bytes_max"),
         _optional(in_flight_max, "in_flight_max"),
         all_writes_once,
+        reads,
     )
 
 
