@@ -23,7 +23,7 @@ const AHEAD_BUCKETS: u64 = 4;
 const FLUSHES_A_PASS: u64 = 1 << 18;
 
 /// The result of one slice of a sweep.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Swept {
     /// Chains checked.
     pub buckets: usize,
@@ -31,6 +31,8 @@ pub struct Swept {
     pub expired: u64,
     /// Flushed items whose memory was freed.
     pub flushed: u64,
+    /// First expiry of an item that was left in memory; [`Seconds::MAX`] if none has one.
+    pub first_expiry: Seconds,
     /// True if the slice reached the partition's last bucket; the next slice starts a new pass.
     pub pass_ended: bool,
 }
@@ -73,7 +75,8 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let (region, partition) = (self.region(), self.partition);
         let index = &partition.index;
         M::settle_debts(self);
-        let mut swept = Swept::default();
+        let mut swept =
+            Swept { buckets: 0, expired: 0, flushed: 0, first_expiry: Seconds::MAX, pass_ended: false };
         for _ in 0..buckets_max {
             // The index may have grown since the last slice; it never shrinks.
             if self.writer.sweep.bucket == 0 {
@@ -117,7 +120,11 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         }
         for place in chain::places(region, head) {
             if let Some(item) = M::locate(&partition.space, region, place.slot(region)) {
-                counts.see(&ItemState::load(region, item, now));
+                let state = ItemState::load(region, item, now);
+                counts.see(&state);
+                if state.expiry() != 0 {
+                    swept.first_expiry = swept.first_expiry.min(state.expiry());
+                }
             }
         }
         swept.expired += counts.expired.value() - expired;

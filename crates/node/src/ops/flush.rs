@@ -32,16 +32,23 @@ pub(crate) fn flush<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> Optio
     emptying
 }
 
-/// Drops all items if the time `due`, in seconds of the store's clock, has come. One caller does so and sets
-/// `due` to zero, which means never.
-pub(crate) fn flush_if_due<M: Mode>(due: &AtomicU32, (store, admin): (&Engine<M>, &dyn Admin), now: Seconds) {
+/// Drops all items if the time `due`, in seconds of the store's clock, has come. One caller does so, sets `due` to
+/// zero, which means never, and gets true.
+pub(crate) fn flush_if_due<M: Mode>(
+    due: &AtomicU32,
+    (store, admin): (&Engine<M>, &dyn Admin),
+    now: Seconds,
+) -> bool {
     // Relaxed: a thread that sees the new time late flushes late, within the same second.
     let due_s = due.load(Ordering::Relaxed);
-    if due_s != 0
-        && due_s <= now
-        && due.compare_exchange(due_s, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        && admin.empty_flash().is_none()
+    if due_s == 0
+        || due_s > now
+        || due.compare_exchange(due_s, 0, Ordering::Relaxed, Ordering::Relaxed).is_err()
     {
+        return false;
+    }
+    if admin.empty_flash().is_none() {
         store.flush();
     }
+    true
 }

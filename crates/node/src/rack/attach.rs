@@ -14,15 +14,15 @@ use std::{
 };
 
 use minos_engine::{Engine, Mode, ReadOnly};
-use minos_net::{Accepted, Listener, Progress, Socket, Wait, pass_file, take_file, wait_readable};
+use minos_net::{Accepted, Listener, Progress, Socket, WAIT_MAX, Wait, pass_file, take_file, wait_readable};
 
 use super::owners::Rack;
 use crate::server::Stop;
 
 /// Time until a node that is not attached is tried again.
 const RETRY: Duration = Duration::from_millis(100);
-/// Longest sleep, so that a stop is noticed and streams of nodes that are gone are closed.
-const SLEEP_MAX: Duration = Duration::from_secs(1);
+/// Longest sleep. Streams beyond [`WAIT_MAX`] are not watched, and closed at the next wake-up.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Time that another node has to pass its memory.
 const PASS_MAX: Duration = Duration::from_millis(200);
 
@@ -54,7 +54,7 @@ impl<M: Mode> Attacher<M> {
             self.pass(&mut served);
             self.attach(&mut missing, &mut attached);
             let sleep = if missing.is_empty() { SLEEP_MAX } else { RETRY };
-            if self.wait(&attached, sleep).is_err() {
+            if self.wait(&attached, &served, sleep).is_err() {
                 std::thread::sleep(RETRY);
             }
             served.retain(is_there);
@@ -106,10 +106,10 @@ impl<M: Mode> Attacher<M> {
         });
     }
 
-    fn wait(&self, attached: &[Attached<M>], sleep: Duration) -> io::Result<bool> {
+    fn wait(&self, attached: &[Attached<M>], served: &[Socket], sleep: Duration) -> io::Result<bool> {
         let own = [self.listener.as_fd(), self.stop.descriptor()];
-        let streams = attached.iter().map(|one| one.stream.as_fd());
-        let descriptors: Vec<BorrowedFd<'_>> = own.into_iter().chain(streams).collect();
+        let streams = attached.iter().map(|one| one.stream.as_fd()).chain(served.iter().map(Socket::as_fd));
+        let descriptors: Vec<BorrowedFd<'_>> = own.into_iter().chain(streams).take(WAIT_MAX).collect();
         wait_readable(&descriptors, Wait::For(sleep))
     }
 }

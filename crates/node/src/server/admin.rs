@@ -83,6 +83,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
 
     fn flush_at(&self, due: Seconds) {
         self.flush_due_s.store(due, Ordering::Relaxed);
+        self.mailbox.wake();
     }
 
     fn allows_shutdown(&self) -> bool {

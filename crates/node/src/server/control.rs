@@ -6,7 +6,7 @@
 use std::{
     io,
     os::fd::AsFd,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -32,8 +32,10 @@ use crate::{
 
 /// Listening sockets one server may have.
 pub const LISTENERS_MAX: usize = 16;
-/// Longest sleep, so that a stop that no signal announced is noticed.
-const SLEEP_MAX: Duration = Duration::from_millis(200);
+/// Longest delay of a `flush_all` that is due.
+const FLUSH_DELAY_MAX: Duration = Duration::from_millis(200);
+/// Longest sleep. Descriptors report everything that comes before the next timer.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Connections accepted from one listener before the next listener is served.
 const ACCEPT_BURST: usize = 64;
 /// Pause after a connection could not be accepted.
@@ -49,7 +51,9 @@ pub(crate) struct Control<M: Mode, I: Io> {
     pub(crate) counts: EpochCounts,
     /// The queue that gets the next connection.
     pub(crate) next_queue: usize,
-    pub(crate) epoch_end: Instant,
+    /// `None` while nothing was counted in the last epoch and no worker has worked since: an epoch without
+    /// requests changes no plan.
+    pub(crate) epoch_end: Option<Instant>,
     /// Limits the log lines about connections that cannot be accepted.
     pub(crate) accept_log: Seldom,
 }
@@ -63,12 +67,19 @@ impl<M: Mode, I: Io> Control<M, I> {
                 self.switch(switch);
             }
             let now = Instant::now();
-            if now >= self.epoch_end {
-                self.end_epoch();
-                self.epoch_end = now + self.shared.config.epoch;
+            if self.epoch_end.is_some_and(|end| now >= end) {
+                let counted = self.end_epoch();
+                self.epoch_end = (counted > 0).then(|| now + self.shared.config.epoch);
+                if counted == 0 {
+                    self.shared.mailbox.rest();
+                }
+            } else if self.epoch_end.is_none() && !self.shared.mailbox.rests() {
+                self.epoch_end = Some(now + self.shared.config.epoch);
             }
             let shared = &*self.shared;
-            flush_if_due(&shared.flush_due_s, (&shared.store, shared), shared.clock.seconds());
+            if flush_if_due(&shared.flush_due_s, (&shared.store, shared), shared.clock.seconds()) {
+                shared.flushes.fetch_add(1, Ordering::Relaxed);
+            }
             self.sleep(now);
         }
         self.listeners.clear();
@@ -77,6 +88,7 @@ impl<M: Mode, I: Io> Control<M, I> {
         }
         self.shared.mailbox.close();
         self.shared.wake_all();
+        self.shared.tier.iter().for_each(|tier| tier.call_keeper());
     }
 
     fn sleep(&self, now: Instant) {
@@ -84,11 +96,22 @@ impl<M: Mode, I: Io> Control<M, I> {
         descriptors.extend(self.listeners.iter().map(|each| each.listener.as_fd()));
         descriptors.push(self.shared.stop.descriptor());
         descriptors.push(self.shared.mailbox.descriptor());
-        let until_epoch = self.epoch_end.saturating_duration_since(now);
-        if let Err(error) = wait_readable(&descriptors, Wait::For(until_epoch.min(SLEEP_MAX))) {
+        if let Err(error) = wait_readable(&descriptors, Wait::For(self.sleep_max(now))) {
             tracing::error!(%error, "cannot wait for connections");
             self.shared.stop.request();
         }
+    }
+
+    /// Time until the next timer.
+    fn sleep_max(&self, now: Instant) -> Duration {
+        let until_epoch = self.epoch_end.map(|end| end.saturating_duration_since(now));
+        let flush_due_s = self.shared.flush_due_s.load(Ordering::Relaxed);
+        let until_flush = (flush_due_s != 0).then(|| {
+            // The second in which it is due begins up to a second earlier than these have passed.
+            let left_s = flush_due_s.saturating_sub(self.shared.clock.seconds()).saturating_sub(1);
+            Duration::from_secs(left_s.into()).max(FLUSH_DELAY_MAX)
+        });
+        until_epoch.into_iter().chain(until_flush).fold(SLEEP_MAX, Duration::min)
     }
 
     fn accept_all(&mut self) {
@@ -146,8 +169,8 @@ impl<M: Mode, I: Io> Control<M, I> {
         shared.wake_server(&shared.plan.in_force().assignment, home);
     }
 
-    /// Makes the plan for the next epoch from the sizes that the workers counted (Minos §3.1).
-    fn end_epoch(&mut self) {
+    /// Makes the plan for the next epoch from the sizes that the workers counted (Minos §3.1); returns how many.
+    fn end_epoch(&mut self) -> u64 {
         let seen = self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
         self.policy.epoch(&seen);
         tracing::debug!(target: "minos::plan", "{}", self.policy.decision());
@@ -157,6 +180,7 @@ impl<M: Mode, I: Io> Control<M, I> {
             // Workers asleep in an old role must see the plan.
             self.shared.wake_all();
         }
+        seen.total()
     }
 
     /// Puts another design in force. Sizes counted before do not enter its plans.
@@ -167,7 +191,7 @@ impl<M: Mode, I: Io> Control<M, I> {
         tracing::info!(dispatch = %choice.dispatch, "another design");
         let version = self.publish();
         self.shared.wake_all();
-        self.epoch_end = Instant::now() + self.shared.config.epoch;
+        self.epoch_end = Some(Instant::now() + self.shared.config.epoch);
         // The caller may have given up waiting.
         let _ = published.send(version);
     }

@@ -13,12 +13,15 @@ use std::{
 
 use minos_engine::Mode;
 use minos_net::Io;
-use minos_tier::{Keeper, Now, SyncId};
+use minos_tier::{Keeper, Now, SyncId, Turn};
 
 use super::shared::Shared;
 
 /// Longest wait for a snapshot to end.
 const SNAPSHOT_MAX: Duration = Duration::from_secs(5);
+
+/// Longest rest of the keeper while the server stops.
+const STOPPING_REST: Duration = Duration::from_millis(100);
 
 /// Runs the keeper until the server is stopped and its workers have ended. Then it makes everything durable, if that
 /// takes no longer than the time to stop.
@@ -33,7 +36,8 @@ pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
             if turn.synced {
                 wake_holders(shared);
             }
-            keeper.rest_for(&turn)
+            let rest = if stop.is_requested() { turn.rest.min(STOPPING_REST) } else { turn.rest };
+            keeper.rest_for(&Turn { rest, ..turn })
         });
         if let Err(error) = turned {
             tracing::error!(%error, "the lane that writes to flash is unusable");

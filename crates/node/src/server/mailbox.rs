@@ -1,8 +1,12 @@
-//! Requests of the operator to the control thread.
+//! What wakes the control thread: requests of the operator, and work after a rest.
 
 use std::{
     os::fd::{AsFd, BorrowedFd},
-    sync::{Mutex, MutexGuard, PoisonError, mpsc},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
     time::Duration,
 };
 
@@ -42,6 +46,8 @@ pub(crate) struct Switch {
 /// Requests that wait for the control thread.
 pub(crate) struct Mailbox {
     content: Mutex<Content>,
+    /// The control thread ends no epochs until a worker has worked.
+    rests: AtomicBool,
     waker: Waker,
 }
 
@@ -59,7 +65,7 @@ impl Mailbox {
         let waker = Waker::new()?;
         // The control thread sleeps nearly always, so every request wakes it.
         waker.prepare();
-        Ok(Self { content: Mutex::new(Content::Empty), waker })
+        Ok(Self { content: Mutex::new(Content::Empty), rests: AtomicBool::new(false), waker })
     }
 
     /// Readable when there is a request.
@@ -78,16 +84,41 @@ impl Mailbox {
         Ok(())
     }
 
+    /// Takes the request that waits. Whoever wakes the control thread from now on ends its next sleep.
     pub(crate) fn take(&self) -> Option<Switch> {
+        self.waker.drain();
+        self.waker.prepare();
         let mut content = self.lock();
         if !matches!(*content, Content::Switch(_)) {
             return None;
         }
-        self.waker.drain();
-        self.waker.prepare();
         match std::mem::replace(&mut *content, Content::Empty) {
             Content::Switch(switch) => Some(*switch),
             Content::Empty | Content::Closed => None,
+        }
+    }
+
+    /// Ends the sleep of the control thread, so that it looks at its timers.
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Announces that the control thread ends no epochs until it is called.
+    pub(crate) fn rest(&self) {
+        self.rests.store(true, Relaxed);
+    }
+
+    /// True until the control thread is called.
+    pub(crate) fn rests(&self) -> bool {
+        self.rests.load(Relaxed)
+    }
+
+    /// Ends the rest of the control thread, because a worker has worked.
+    #[inline]
+    pub(crate) fn call(&self) {
+        // Relaxed: a worker that does not see the rest yet sees it after a later turn.
+        if self.rests() && self.rests.swap(false, Relaxed) {
+            self.waker.wake();
         }
     }
 

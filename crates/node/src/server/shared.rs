@@ -40,6 +40,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) stop: Arc<Stop>,
     /// When a delayed `flush_all` is due, in seconds of `clock`; zero means never.
     pub(crate) flush_due_s: AtomicU32,
+    /// Delayed `flush_all` that were executed.
+    pub(crate) flushes: AtomicU64,
     pub(crate) connections: Arc<Registry>,
     /// The counters when they were last reset.
     pub(crate) counters_baseline: Mutex<Totals>,
@@ -94,6 +96,12 @@ impl<M: Mode, I: Io> Shared<M, I> {
         let woken =
             workers.iter_from(start).filter(asleep).filter(|&worker| self.worker(worker).waker.wake());
         woken.take(count).for_each(drop);
+    }
+
+    /// A number that rises with each change to the store by a worker or a delayed `flush_all`.
+    pub(crate) fn changes(&self) -> u64 {
+        let busy_ns = self.workers.iter().map(|worker| worker.metrics.busy_ns.value());
+        busy_ns.fold(self.flushes.load(Ordering::Relaxed), u64::wrapping_add)
     }
 
     /// Wakes every worker.

@@ -182,7 +182,7 @@ impl Server {
             server.spawn("minos-member".to_owned(), move || driver.run())?;
         }
         let control = Control {
-            epoch_end: Instant::now() + shared.config.epoch,
+            epoch_end: Some(Instant::now() + shared.config.epoch),
             shared,
             choice,
             policy,
@@ -320,6 +320,7 @@ pub(crate) fn share<M: Mode, I: Io>(
         workers,
         stop: Arc::new(Stop::new()?),
         flush_due_s: AtomicU32::new(0),
+        flushes: AtomicU64::new(0),
         connections: Arc::default(),
         counters_baseline: Mutex::default(),
         prefixes: Prefixes::new(config.detail_prefixes_max),

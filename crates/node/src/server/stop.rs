@@ -1,8 +1,8 @@
 //! A request to stop a server.
 
 use std::{
-    io::Write,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    io::{PipeReader, PipeWriter, Write},
+    os::fd::{AsFd, BorrowedFd},
     sync::atomic::{AtomicBool, Ordering},
 };
 
@@ -13,8 +13,8 @@ pub struct Stop {
     /// True if transfers in progress are to be aborted.
     at_once: AtomicBool,
     /// Readable once a stop was requested. A pipe, so that a signal handler may write to it.
-    reader: OwnedFd,
-    writer: OwnedFd,
+    reader: PipeReader,
+    writer: PipeWriter,
 }
 
 impl Stop {
@@ -24,19 +24,14 @@ impl Stop {
     /// No descriptor is left.
     pub fn new() -> std::io::Result<Self> {
         let (reader, writer) = std::io::pipe()?;
-        Ok(Self {
-            requested: AtomicBool::new(false),
-            at_once: AtomicBool::new(false),
-            reader: reader.into(),
-            writer: writer.into(),
-        })
+        Ok(Self { requested: AtomicBool::new(false), at_once: AtomicBool::new(false), reader, writer })
     }
 
     /// Asks the server to stop.
     pub fn request(&self) {
         if !self.requested.swap(true, Ordering::Relaxed) {
-            // The flag is seen within a fraction of a second even if this write wakes no thread.
-            let _ = self.writer.try_clone().map(|fd| std::fs::File::from(fd).write_all(b"s"));
+            // The first byte always finds room. Sleeping threads watch the other end.
+            let _ = (&self.writer).write_all(b"s");
         }
     }
 

@@ -1,24 +1,66 @@
 //! Background work of a worker: expired items and idle connections.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use minos_base::Seconds;
 use minos_engine::Mode;
 use minos_net::Io;
+use minos_sched::WorkerId;
 
 use super::Worker;
-use crate::tcp::patience::Late;
+use crate::{server::shared::Shared, tcp::patience::Late};
 
 /// Time between two slices of housekeeping.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
 /// Buckets looked at in one slice of housekeeping, some tens of microseconds.
 const SWEEP_BUCKETS: usize = 256;
+/// Most slices after a sleep, so that a request that comes then waits for a fraction of a millisecond.
+const SLICES_MAX: u32 = 8;
+
+/// Schedule of the background work.
+pub(crate) struct Housekeeping {
+    pub(super) next: Instant,
+    /// The partition swept now; beyond the last one, the pass over this worker's partitions has ended.
+    partition: usize,
+    /// The pass under way, if one has begun.
+    pass: Option<Pass>,
+    ended: Option<Pass>,
+    connections_checked: Seconds,
+}
+
+/// A pass over the partitions that a worker sweeps.
+#[derive(Clone, Copy)]
+struct Pass {
+    /// [`Shared::changes`] when it began, and this worker's share of it.
+    changes: u64,
+    busy_ns: u64,
+    /// First expiry of an item that it left; [`Seconds::MAX`] if none has one.
+    first_expiry: Seconds,
+}
+
+impl Housekeeping {
+    /// The schedule of worker `id`, first due at `now`.
+    pub(crate) fn new(now: Instant, id: WorkerId) -> Self {
+        Self { next: now, partition: id.index(), pass: None, ended: None, connections_checked: 0 }
+    }
+
+    /// True if no item of the worker's partitions can be dead at `now`: none changed since the last pass began.
+    fn is_done<M: Mode, I: Io>(&self, shared: &Shared<M, I>, busy_ns: u64, now: Seconds) -> bool {
+        // A busy worker does not look at the others.
+        let is_same = |pass: Pass| pass.busy_ns == busy_ns && pass.changes == shared.changes();
+        self.ended.is_some_and(|pass| now < pass.first_expiry && is_same(pass))
+    }
+}
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Does a bounded slice of background work.
     pub(crate) fn keep_house(&mut self) {
+        let late = self.now.saturating_duration_since(self.housekeeping.next);
+        let slices = late.div_duration_f32(HOUSEKEEPING_EVERY) as u32 + 1;
         self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
-        self.sweep();
+        if !self.is_swept() {
+            (0..slices.min(SLICES_MAX)).for_each(|_| self.sweep());
+        }
         self.give_up_late();
         self.keep_forwards();
         self.poll_transfers(true);
@@ -29,18 +71,35 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 
-    /// Reclaims expired items in one of the partitions that this worker sweeps.
+    /// True if this worker has no dead item to find.
+    pub(super) fn is_swept(&self) -> bool {
+        self.housekeeping.is_done(self.shared, self.mine.metrics.busy_ns.value(), self.now_s)
+    }
+
+    /// Reclaims expired items in the partitions that this worker sweeps, in turn.
     fn sweep(&mut self) {
-        let workers = self.shared.workers.len();
-        let partition = self.housekeeping.partition;
-        if partition >= self.shared.store.partitions() {
-            self.housekeeping.partition = self.id.index();
-            return;
-        }
-        let swept = self.shared.store.sweep(partition, SWEEP_BUCKETS, self.now_s);
-        self.mine.metrics.reclaimed.add(swept.expired + swept.flushed);
-        if swept.pass_ended {
-            self.housekeeping.partition = partition + workers;
+        let (workers, partitions) = (self.shared.workers.len(), self.shared.store.partitions());
+        let mut left = SWEEP_BUCKETS;
+        while left > 0 {
+            let partition = self.housekeeping.partition;
+            let begin = || Pass {
+                changes: self.shared.changes(),
+                busy_ns: self.mine.metrics.busy_ns.value(),
+                first_expiry: Seconds::MAX,
+            };
+            let pass = self.housekeeping.pass.get_or_insert_with(begin);
+            if partition >= partitions {
+                self.housekeeping.ended = self.housekeeping.pass.take();
+                self.housekeeping.partition = self.id.index();
+                return;
+            }
+            let swept = self.shared.store.sweep(partition, left, self.now_s);
+            pass.first_expiry = pass.first_expiry.min(swept.first_expiry);
+            self.mine.metrics.reclaimed.add(swept.expired + swept.flushed);
+            if swept.pass_ended {
+                self.housekeeping.partition = partition + workers;
+            }
+            left = left.saturating_sub(swept.buckets);
         }
     }
 

@@ -42,6 +42,7 @@ use crate::{
     tcp::connection::Connection,
 };
 use fetches::Fetches;
+use housekeeping::Housekeeping;
 use idle::Idle;
 use large_set::LargeSet;
 use placement::WorkerPlacement;
@@ -50,20 +51,6 @@ use rings::{HeldReplies, WorkerShared};
 /// Bytes received in one call. Small enough for the L1 and L2 caches, and to bound the bytes of a large value
 /// that must be copied because they came with its head.
 const RECEIVE_BYTES: usize = 16 << 10;
-
-/// Schedule of the background work.
-pub(crate) struct Housekeeping {
-    next: Instant,
-    partition: usize,
-    connections_checked: Seconds,
-}
-
-impl Housekeeping {
-    /// The schedule of worker `id`, first due at `now`.
-    pub(crate) fn new(now: Instant, id: WorkerId) -> Self {
-        Self { next: now, partition: id.index(), connections_checked: 0 }
-    }
-}
 
 /// One worker: a thread with an RX queue, two rings and a set of large transfers.
 ///
@@ -223,6 +210,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let (time, metrics) = (self.now.saturating_duration_since(began), &self.mine.metrics);
         if worked {
             metrics.busy_ns.add(time.as_nanos() as u64);
+            self.shared.mailbox.call();
         }
         if time > LONG_TURN {
             metrics.long_turns.add(1);

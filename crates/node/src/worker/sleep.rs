@@ -9,8 +9,12 @@ use minos_sched::{WorkerId, WorkerSet};
 use super::{Worker, fetches::Fetches};
 use crate::rack::{Links, RackView};
 
-/// Longest sleep, and so the longest delay of background work.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// Longest sleep while something is under way, and so the longest delay of background work.
+const NAP_MAX: Duration = Duration::from_millis(100);
+/// Longest sleep while connections may be silent for too long.
+const WATCH_MAX: Duration = Duration::from_secs(1);
+/// Longest sleep.
+const REST_MAX: Duration = Duration::from_secs(5);
 /// Position of the worker's waker among the descriptors of a sleep.
 const WAKER_POSITION: usize = 0;
 /// Position of its transfer port, if the server has one.
@@ -29,10 +33,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if sleeps {
             mine.metrics.sleeps.add(1);
             // The poll of the queue meets the same error and handles it.
-            let fetches = self.fetches.as_ref().and_then(Fetches::sleep_max);
-            let links = self.links.as_ref().and_then(Links::sleep_max);
-            let sleep_max = fetches.unwrap_or(SLEEP_MAX).min(links.unwrap_or(SLEEP_MAX));
-            readable = self.wake_ups(watched).wait(Wait::For(sleep_max)).unwrap_or_default();
+            readable = self.wake_ups(watched).wait(Wait::For(self.sleep_max())).unwrap_or_default();
         }
         mine.waker.awake();
         // A worker that saw this one asleep may write to the waker only after the sleep has ended. Then the
@@ -41,9 +42,32 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             mine.waker.drain();
         }
         if shared.native.is_some() && readable.contains(TRANSFERS_POSITION) {
+            // What has arrived is served by the time after the sleep.
+            self.read_clock();
             self.poll_transfers(true);
         }
         sleeps
+    }
+
+    /// Time until the next timer, or look at what no descriptor reports.
+    fn sleep_max(&self) -> Duration {
+        let fetches = self.fetches.as_ref().and_then(Fetches::sleep_max);
+        let longest = match self.shared.config.idle_timeout {
+            _ if self.has_timers() || !self.is_swept() => NAP_MAX,
+            Some(_) => WATCH_MAX,
+            None => REST_MAX,
+        };
+        let links = self.links.as_ref().and_then(Links::sleep_max);
+        [fetches, links].into_iter().flatten().fold(longest, Duration::min)
+    }
+
+    /// True if something is under way that may end by time.
+    fn has_timers(&self) -> bool {
+        self.large.len() > 0
+            || !self.held.is_empty()
+            || self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty())
+            || self.links.as_ref().is_some_and(|links| !links.is_empty())
+            || self.has_transfers()
     }
 
     /// True if there is no work that no descriptor would report.

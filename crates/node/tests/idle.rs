@@ -1,0 +1,192 @@
+//! A server that nobody asks anything sleeps, and is in time for all that comes then.
+
+mod common;
+
+use std::{
+    fs,
+    io::Read as _,
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Client, TestServer};
+use minos_engine::{CacheMode, StoreMode};
+use minos_node::ServerConfig;
+use minos_sched::Threshold;
+
+/// Wake-ups in a second that a server of two workers may need: each rests for five seconds, and the control thread for
+/// longer. One that naps wakes ten times, on each worker.
+const FEW: u64 = 3;
+const SECOND: Duration = Duration::from_secs(1);
+/// Longest time until a server rests.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than the socket buffers of both sides take.
+const HUGE_BYTES: usize = 24 << 20;
+
+/// Servers are in this process, so that one at a time runs.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn config() -> ServerConfig {
+    let mut config = ServerConfig::new(2);
+    config.value_bytes_max = 2 * HUGE_BYTES as u64;
+    config
+}
+
+/// Wake-ups so far of all threads of servers.
+fn wake_ups() -> u64 {
+    let threads = fs::read_dir("/proc/self/task").unwrap();
+    let of_server = threads.filter_map(|thread| {
+        let status = fs::read_to_string(thread.ok()?.path().join("status")).ok()?;
+        let is_server = status.starts_with("Name:\tminos-");
+        let switches = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+        is_server.then(|| switches.trim().parse::<u64>().unwrap())
+    });
+    of_server.sum()
+}
+
+fn wake_ups_in_a_second() -> u64 {
+    let before = wake_ups();
+    thread::sleep(SECOND);
+    wake_ups() - before
+}
+
+/// Waits until the server rests.
+fn rest() {
+    let begun = Instant::now();
+    while wake_ups_in_a_second() > FEW {
+        assert!(begun.elapsed() < PATIENCE, "the server does not rest");
+    }
+}
+
+impl Client {
+    fn say(&mut self, request: &str) -> String {
+        self.send(request.as_bytes());
+        self.line()
+    }
+
+    fn set(&mut self, key: &str, ttl_s: u32, bytes: usize) {
+        self.send(format!("set {key} 0 {ttl_s} {bytes}\r\n").as_bytes());
+        self.send(&vec![b'v'; bytes]);
+        assert_eq!(self.say("\r\n"), "STORED\r\n");
+    }
+
+    fn stat(&mut self, group: &str, name: &str) -> u64 {
+        self.send(format!("stats {group}\r\n").as_bytes());
+        let lines: Vec<_> =
+            std::iter::from_fn(|| Some(self.line()).filter(|line| line != "END\r\n")).collect();
+        let value = lines.iter().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        value.unwrap_or_else(|| panic!("no {name} in {lines:?}")).trim().parse().unwrap()
+    }
+}
+
+#[test]
+fn it_wakes_seldom() {
+    let _alone = alone();
+    let server = TestServer::with_memory::<CacheMode>(64 << 20, config());
+    rest();
+    let mut clients: Vec<_> = (0..16).map(|_| server.connect()).collect();
+    for (number, client) in clients.iter_mut().enumerate() {
+        client.set(&format!("key-{number}"), 0, 100);
+    }
+    rest();
+    // The control: what wakes it is counted.
+    let before = wake_ups();
+    (0..100).for_each(|_| assert_eq!(clients[0].say("get no\r\n"), "END\r\n"));
+    assert!(wake_ups() >= before + 50, "wake-ups are not counted");
+    rest();
+}
+
+#[test]
+fn it_does_not_rest_while_a_transfer_is_under_way() {
+    let _alone = alone();
+    let server = TestServer::with_memory::<StoreMode>(256 << 20, config());
+    let mut client = server.connect();
+    client.set("huge", 0, HUGE_BYTES);
+    rest();
+    assert_eq!(server.pinned(), 0);
+    // Its client reads nothing, for which it has bounded time.
+    client.send(b"get huge\r\n");
+    thread::sleep(SECOND);
+    assert!((0..3).all(|_| wake_ups_in_a_second() > FEW));
+    let mut value = vec![0; HUGE_BYTES];
+    assert!(client.line().starts_with("VALUE"));
+    client.reader.read_exact(&mut value).unwrap();
+    rest();
+}
+
+#[test]
+fn the_first_request_after_a_rest_has_the_time() {
+    let _alone = alone();
+    // Another worker could wake in between, and be the one that answers.
+    let server = TestServer::with_memory::<CacheMode>(64 << 20, ServerConfig::new(1));
+    let mut client = server.connect();
+    client.set("long", 1000, 10);
+    rest();
+    client.set("short", 3, 10);
+    // The worker rests from before its expiry until after it.
+    thread::sleep(4 * SECOND);
+    assert_eq!(client.say("get short\r\n"), "END\r\n");
+    assert!(client.say("get long\r\n").starts_with("VALUE"));
+}
+
+#[test]
+fn what_expires_in_a_rest_leaves_memory() {
+    let _alone = alone();
+    let server = TestServer::with_memory::<StoreMode>(64 << 20, config());
+    let mut client = server.connect();
+    (0..100).for_each(|number| client.set(&format!("key-{number}"), 4, 10));
+    // Its expiry, and the longest rest of a worker.
+    thread::sleep((4 + 6) * SECOND);
+    // The request sees what was there before it.
+    assert_eq!(client.stat("", "curr_items"), 0);
+}
+
+#[test]
+fn a_delayed_flush_comes_in_time() {
+    let _alone = alone();
+    let server = TestServer::with_memory::<StoreMode>(64 << 20, config());
+    let mut client = server.connect();
+    client.set("key", 0, 10);
+    rest();
+    assert_eq!(client.say("flush_all 4\r\n"), "OK\r\n");
+    // A request in between would wake the control thread.
+    thread::sleep(4 * SECOND);
+    assert_eq!(client.say("get key\r\n"), "END\r\n");
+}
+
+#[test]
+fn control_sees_the_burst_that_ends_a_rest() {
+    let _alone = alone();
+    let mut config = config();
+    config.control.threshold = Threshold::Auto;
+    config.control.sample_one_in = 1;
+    let server = TestServer::with_memory::<StoreMode>(64 << 20, config);
+    let mut client = server.connect();
+    rest();
+    for round in 0..2 {
+        let epoch = client.stat("minos", "epoch");
+        (0..100).for_each(|number| client.set(&format!("key-{number}"), 0, 10));
+        thread::sleep(2 * SECOND);
+        // The end of an epoch may have parted the burst.
+        let seen = client.stat("minos", "epoch") - epoch;
+        assert!((1..=2).contains(&seen), "round {round}: {seen} epochs");
+        rest();
+    }
+}
+
+#[test]
+fn it_stops_at_once() {
+    let _alone = alone();
+    let server = TestServer::with_memory::<StoreMode>(64 << 20, config());
+    let _client = server.connect();
+    rest();
+    let begun = Instant::now();
+    server.server.stop().request();
+    server.server.join().unwrap();
+    assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+}
