@@ -11,6 +11,7 @@ mod engine;
 mod eviction;
 mod files;
 mod flash;
+mod idle;
 mod memory;
 mod native;
 mod pauses;
@@ -34,7 +35,7 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 11] = [
+const FIGURES: [&str; 12] = [
     "processor",
     "tails",
     "tails2",
@@ -46,6 +47,7 @@ const FIGURES: [&str; 11] = [
     "dispatch",
     "flash",
     "rack",
+    "idle",
 ];
 /// A figure that takes long, and is measured only by its name.
 const FLASH_RUN: &str = "flash-run";
@@ -59,7 +61,7 @@ pub(crate) struct MeasureOptions {
     /// Rounds of each measurement [default: 5; tails: 10; engine: 3]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Seconds of each measurement [default: 4; engine: 1; flash-run: 600 a server]
+    /// Seconds of each measurement [default: 4; engine: 1; idle: 30; flash-run: 600 a server]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// Milliseconds of each measurement, for tails, native, dispatch, flash and rack [default: tails: 400;
@@ -78,7 +80,7 @@ pub(crate) struct MeasureOptions {
     /// MiB of items, for flash and flash-run
     #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(64..))]
     mib: u64,
-    /// Folder on the disk to measure, for flash and flash-run; the files are removed again
+    /// Folder on the disk to measure, for flash, flash-run and idle; the files are removed again
     #[arg(long, value_name = "DIR", default_value = "target")]
     disk: PathBuf,
     /// Only these parts, for flash
@@ -177,6 +179,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "tails2" => tails::on_two_processors(&program, &options.tails_extent(), &options.out)?,
             "memory" => memory::measure(&bench)?,
             "rack" => rack::measure(&program, rounds, options.millis.unwrap_or(1000))?,
+            "idle" => idle::measure(&program, options.seconds.unwrap_or(30), &options.disk)?,
             "files" => files::measure(&bench)?,
             "eviction" => eviction::measure(&options.out)?,
             "engine" => engine::measure(&program, &options.engine_extent(), &options.out)?,

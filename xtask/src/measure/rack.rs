@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{BufRead as _, BufReader},
+    net::SocketAddr,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -25,7 +26,7 @@ const US_A_TICK: f64 = 10_000.0;
 const PORTS: [u16; 3] = [14_300, 14_320, 14_340];
 
 /// A rack under measurement, all of whose nodes are bound to the first processor.
-struct Rack {
+pub(super) struct Rack {
     name: &'static str,
     process: Child,
     pids: Vec<u32>,
@@ -33,7 +34,7 @@ struct Rack {
 }
 
 impl Rack {
-    fn up(
+    pub(super) fn up(
         program: &Path,
         name: &'static str,
         port: u16,
@@ -56,7 +57,17 @@ impl Rack {
     }
 
     fn target(&self) -> String {
-        format!("memcached://127.0.0.1:{}", self.port)
+        format!("memcached://{}", self.address())
+    }
+
+    /// The address of the first node.
+    pub(super) fn address(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    /// The process of the first node.
+    pub(super) fn pid(&self) -> u32 {
+        self.pids[0]
     }
 
     /// Clock ticks of user and system time of all nodes.
@@ -86,7 +97,7 @@ impl Rack {
 
     /// GETs that the first node has answered, wherever the keys were, and forwarded ones.
     fn gets(&self) -> anyhow::Result<u64> {
-        let mut client = Client::connect(([127, 0, 0, 1], self.port).into())?;
+        let mut client = Client::connect(self.address())?;
         let of = |stats: &[(String, String)], name: &str| {
             stats.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse::<u64>().ok())
         };
