@@ -40,11 +40,11 @@ const _: () = assert!(SEGMENT_BITS_MIN >= ALIKE_BUCKET_BITS);
 /// Segments for which there would be room in the share of a partition, about.
 const SEGMENTS_PER_SHARE: u64 = 64;
 
-const BUCKETS: u64 = 0;
-const GENERATION: u64 = 1;
+pub(crate) const BUCKETS: u64 = 0;
+pub(crate) const GENERATION: u64 = 1;
 pub(crate) const FREE_SPARE: u64 = 2;
 const FIRST_LEVEL: u64 = 3;
-const SEGMENTS: u64 = 8;
+pub(crate) const SEGMENTS: u64 = 8;
 
 /// How an index is cut into segments; the same for all partitions of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,22 @@ impl Segments {
         // Not more than four times the even share, so that many partitions do not cost much memory.
         let count = fitting.min(SEGMENTS_PER_SHARE * 4 * fitting.div_ceil(SEGMENTS_PER_SHARE * partitions));
         Self { bits, count: count.min(BUCKETS_MAX >> bits) }
+    }
+
+    /// True if an index may have so many buckets.
+    pub(crate) fn may_hold(self, buckets: u64) -> bool {
+        (1 << SEGMENT_BITS_MIN..=self.count << self.bits).contains(&buckets)
+    }
+
+    /// Number of a bucket's segment, and words from the segment's beginning to the bucket.
+    #[inline]
+    pub(crate) fn place(self, number: u64) -> (u64, u64) {
+        (number >> self.bits, (number & ((1 << self.bits) - 1)) * BUCKET_WORDS as u64)
+    }
+
+    /// Words of a segment.
+    pub(crate) fn segment_words(self) -> u64 {
+        (BUCKET_WORDS as u64) << self.bits
     }
 
     /// Words that the index of a partition takes besides its buckets.
@@ -107,7 +123,7 @@ impl Index {
         let index = Self::at(start, segments);
         // Once: it may be garbage that changes.
         let buckets = index.buckets(region);
-        let has_count = (1 << SEGMENT_BITS_MIN..=index.buckets_max()).contains(&buckets);
+        let has_count = segments.may_hold(buckets);
         let is_within = |segment: Offset| {
             let is_aligned = segment.words().is_multiple_of(BUCKET_WORDS as u64) && segment.words() > 0;
             is_aligned && region.try_words(segment, index.segment_words() as usize).is_some()
@@ -183,7 +199,7 @@ impl Index {
         let (segment, position) = self.place(number);
         // Relaxed: ordered by the load of the count.
         let start = region.try_word(self.start.plus(SEGMENTS + segment)).map_or(0, |word| word.load(Relaxed));
-        Offset::from_words(start.wrapping_add(position * BUCKET_WORDS as u64))
+        Offset::from_words(start.wrapping_add(position))
     }
 
     #[inline]
@@ -191,7 +207,7 @@ impl Index {
         let (segment, position) = self.place(number);
         // Relaxed: ordered by the load of the count, or by the lock.
         let start = self.seen(region, SEGMENTS + segment).load(Relaxed);
-        Offset::from_words(start + position * BUCKET_WORDS as u64)
+        Offset::from_words(start + position)
     }
 
     pub(crate) fn split_source(&self, region: &View) -> Offset {
@@ -235,7 +251,7 @@ impl Index {
     }
 
     pub(crate) fn segment_words(&self) -> u64 {
-        (BUCKET_WORDS as u64) << self.segments.bits
+        self.segments.segment_words()
     }
 
     /// Bytes of all segments taken so far.
@@ -255,16 +271,16 @@ impl Index {
             .map(move |segment| Offset::from_words(index.seen(region, SEGMENTS + segment).load(Relaxed)))
     }
 
-    /// Segment of a bucket and its position there.
+    /// As [`Segments::place`].
     #[inline]
     fn place(&self, number: u64) -> (u64, u64) {
-        (number >> self.segments.bits, number & ((1 << self.segments.bits) - 1))
+        self.segments.place(number)
     }
 }
 
 /// Number of the bucket of `hash` while there are `buckets`.
 #[inline]
-fn number_of(buckets: u64, hash: KeyHash) -> u64 {
+pub(crate) fn number_of(buckets: u64, hash: KeyHash) -> u64 {
     // Never zero: the compiler need not check it.
     let low = (buckets | 1).ilog2();
     let bits = u64::from(hash.bucket_bits());

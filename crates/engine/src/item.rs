@@ -90,6 +90,11 @@ impl ItemState {
         Self { cas: cas.load(Relaxed), life: life.load(Relaxed), shape: shape.load(Relaxed), now }
     }
 
+    /// As [`ItemState::of`], of words that were copied.
+    pub(crate) fn from_words([cas, life, shape]: [u64; HEADER_WORDS], now: Seconds) -> Self {
+        Self { cas, life, shape, now }
+    }
+
     /// As [`ItemState::load`], for a place that may be garbage: `None` if it lies outside.
     pub(crate) fn try_load(region: &View, item: Offset, now: Seconds) -> Option<Self> {
         region.try_words(item, HEADER_WORDS).map(|_| Self::load(region, item, now))

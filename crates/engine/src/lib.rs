@@ -279,6 +279,7 @@ mod read;
 mod read_only;
 mod reader;
 mod relink;
+pub mod remote;
 mod reservation;
 mod restart;
 mod saved;

@@ -121,6 +121,11 @@ impl Plan {
         (0..self.partitions()).map(part).collect()
     }
 
+    /// How its indexes are cut.
+    pub(crate) fn segments(&self) -> Segments {
+        self.segments
+    }
+
     fn partitions(&self) -> usize {
         self.geometry.partitions as usize
     }

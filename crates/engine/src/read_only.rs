@@ -243,7 +243,7 @@ impl<M: Mode> ReadOnly<M> {
 }
 
 /// Bits of a hash up to the end of a partition's number; `None` if there are not so many.
-fn partition_bits(shape: u64, partitions: usize) -> Option<u32> {
+pub(crate) fn partition_bits(shape: u64, partitions: usize) -> Option<u32> {
     let bits = shard_bits_of(shape).checked_add(partitions.ilog2())?;
     (bits <= PARTITION_BITS_MAX).then_some(bits)
 }

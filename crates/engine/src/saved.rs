@@ -67,7 +67,6 @@ impl Saved {
         self.seen(region, VERSIONS) == KEPT
     }
 
-    #[cfg(test)]
     pub(crate) fn place(self, at: u64) -> Offset {
         self.start.plus(at)
     }

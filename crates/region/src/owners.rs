@@ -101,8 +101,14 @@ impl Owners {
     /// The word of a micro-shard, as readers see it; `None` if there is no such micro-shard.
     #[inline]
     pub(crate) fn seen(self, view: &View, micro_shard: u32) -> Option<&ReadWord> {
+        self.place(micro_shard).map(|place| view.word(place))
+    }
+
+    /// Where that word lies.
+    #[inline]
+    pub(crate) fn place(self, micro_shard: u32) -> Option<Offset> {
         let micro_shard = u64::from(micro_shard);
-        (micro_shard < self.count).then(|| view.word(self.start.plus(micro_shard)))
+        (micro_shard < self.count).then(|| self.start.plus(micro_shard))
     }
 
     fn word(self, region: &Region, micro_shard: u32) -> &AtomicU64 {
