@@ -140,7 +140,8 @@ impl<B: PositionBits> Log<B> {
         log
     }
 
-    fn at(start: Offset, segment_words: u64, table_len: u64) -> Self {
+    /// The log in these words, which are not looked at.
+    pub(crate) fn at(start: Offset, segment_words: u64, table_len: u64) -> Self {
         assert!(segment_words.is_power_of_two() && segment_words >= Self::SEGMENT_WORDS_MIN, "segment size");
         assert!(table_len.is_power_of_two(), "length of the segment table");
         let segment_bits = segment_words.ilog2();
@@ -305,13 +306,18 @@ impl<B: PositionBits> Log<B> {
     }
 
     #[inline]
-    fn table_place(&self, position: Position<B>) -> Offset {
+    pub(crate) fn table_place(&self, position: Position<B>) -> Offset {
         self.start.plus(TABLE + (position.words() >> self.segment_bits & self.table_mask))
+    }
+
+    /// Where the first position is that is alive.
+    pub(crate) fn head_place(&self) -> Offset {
+        self.start.plus(HEAD)
     }
 
     /// Words from the beginning of its segment.
     #[inline]
-    fn in_segment(&self, position: Position<B>) -> u64 {
+    pub(crate) fn in_segment(&self, position: Position<B>) -> u64 {
         position.words() & (self.segment_words() - 1)
     }
 

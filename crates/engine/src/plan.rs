@@ -130,7 +130,8 @@ impl Plan {
         self.geometry.partitions as usize
     }
 
-    fn space_start(&self, start: Offset) -> Offset {
+    /// Where the space of a partition begins that begins at `start`.
+    pub(crate) fn space_start(&self, start: Offset) -> Offset {
         start.plus(self.segments.index_words())
     }
 

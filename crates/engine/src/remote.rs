@@ -5,9 +5,10 @@
 //! the one before has ended:
 //!
 //! ```text
-//! first    owner's word | buckets and generation | first bucket of the chain
-//! then     a candidate's item, or the next bucket of the chain, as often as needed
-//! last     owner's word | buckets and generation | first bucket of the chain
+//! first    owner's word | buckets and generation | first bucket of the chain | in a cache, head of the log
+//! then     a candidate's item, in a cache with the place of its segment, or the next bucket of the chain, as often as
+//!          needed
+//! last     as the first
 //! ```
 //!
 //! No item carries a check word: the versions that the engine keeps suffice. Let T be the time from the end of the first
@@ -20,7 +21,10 @@
 //! The price beside a check word is a round more for a hit. A second look in the same round as the item is not enough:
 //! the item's lines may be younger than the look (see the controls in `tests`).
 //!
-//! Of a store only: a cache's log needs a look at its head, too.
+//! In a cache the head of the log only rises. What was before it in the first round was evicted in all of T; memory of
+//! what is not before it in the last round was not used again in T, and its segment stayed where it was.
+//!
+//! Large values, and keys that may be on flash, are the owner's.
 
 mod fabric;
 mod table;
@@ -46,6 +50,8 @@ minos_base::safeguards! {
     Owner,
     /// The version is looked at twice.
     Version,
+    /// The head of the log is looked at twice.
+    LogHead,
     /// The number of buckets is looked at twice.
     Buckets,
     /// The second look begins after all else has arrived.
@@ -57,8 +63,8 @@ const ROUNDS_MAX: u32 = 16;
 /// Candidates of one bucket: all its slots.
 const CANDIDATES_MAX: usize = BUCKET_WORDS - 1;
 /// Ranges of one round.
-const RANGES_MAX: usize = 4;
-/// Words of a look: the owner's, those of the index, and a bucket.
+const RANGES_MAX: usize = 6;
+/// Words of a look: the owner's, those of the index, and a bucket. In a cache there is one more, the head of the log.
 const LOOK_WORDS: usize = 1 + INDEX_WORDS + BUCKET_WORDS;
 /// Number of buckets, and generation.
 const INDEX_WORDS: usize = 2;
@@ -91,7 +97,8 @@ pub enum Step<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Buckets,
-    Segment,
+    /// Number of the segment.
+    Segment(u64),
     First,
     Item(Slot),
     Spare,
@@ -106,6 +113,8 @@ struct Look {
     generation: Generation,
     /// Next bucket of the chain, and version.
     head: u64,
+    /// Head of the log, in a cache.
+    log_head: u64,
 }
 
 /// A read of one key under way. Kept from read to read, it allocates nothing once it has held the largest item.
@@ -123,7 +132,7 @@ pub struct RemoteRead {
     look: Option<Look>,
     candidates: ArrayVec<Slot, CANDIDATES_MAX>,
     spare: Option<Offset>,
-    found: Option<ItemState>,
+    found: Option<(Slot, ItemState)>,
     /// Header, key and value of what was found.
     item: Vec<u64>,
     ranges: ArrayVec<Range, RANGES_MAX>,
@@ -180,8 +189,8 @@ impl RemoteRead {
                 }
                 self.seek(table)
             }
-            Stage::Segment => {
-                if !table.learn_segment(self.hash, words[0]) {
+            Stage::Segment(number) => {
+                if !table.learn_segment(self.hash, number, words[0]) {
                     return Step::AskOwner;
                 }
                 self.seek(table)
@@ -192,18 +201,18 @@ impl RemoteRead {
                 self.take_slots(words);
                 self.next(table)
             }
-            Stage::Last => self.last(words),
+            Stage::Last => self.last(table, words),
         }
     }
 
     /// Header of the item that was found.
     pub fn state(&self) -> Option<&ItemState> {
-        self.found.as_ref()
+        self.found.as_ref().map(|(_, state)| state)
     }
 
     /// Appends the value that was found to `out`.
     pub fn copy_value_to(&self, out: &mut Vec<u8>) {
-        let Some(state) = &self.found else { return };
+        let Some((_, state)) = &self.found else { return };
         let (begin, end) = (state.key_bytes(), state.key_bytes() + state.value_bytes());
         let body = self.item.get(HEADER_WORDS..).unwrap_or_default();
         for (word, at) in body.iter().zip((0..end).step_by(WORD_BYTES)).skip(begin / WORD_BYTES) {
@@ -228,7 +237,9 @@ impl RemoteRead {
             return self.need(Stage::Buckets, &[table.index_range(self.hash)]);
         };
         let Some(bucket) = table.bucket(self.hash) else {
-            return self.need(Stage::Segment, &[table.segment_range(self.hash)]);
+            // Another read may learn meanwhile that there are more buckets, and the key's is in another segment.
+            let (number, range) = table.segment(self.hash);
+            return self.need(Stage::Segment(number), &[range]);
         };
         (self.buckets, self.bucket) = (buckets, bucket);
         self.look(table, Stage::First)
@@ -242,9 +253,11 @@ impl RemoteRead {
     }
 
     /// The words of a look; `None` if there is no such micro-shard.
-    fn look_ranges(&self, table: &RemoteTable) -> Option<[Range; 3]> {
+    fn look_ranges(&self, table: &RemoteTable) -> Option<ArrayVec<Range, RANGES_MAX>> {
         let owner = Range { start: table.owner_place(self.micro_shard)?, words: 1 };
-        Some([owner, table.index_range(self.hash), Range { start: self.bucket, words: BUCKET_WORDS }])
+        let bucket = Range { start: self.bucket, words: BUCKET_WORDS };
+        let all = [owner, table.index_range(self.hash), bucket].into_iter();
+        Some(all.chain(table.log_head_range(self.hash)).collect())
     }
 
     fn first(&mut self, table: &mut RemoteTable, words: &[u64]) -> Step<'_> {
@@ -278,11 +291,11 @@ impl RemoteRead {
 
     /// The next candidate, the next bucket, or the last look.
     fn next(&mut self, table: &RemoteTable) -> Step<'_> {
-        if let Some(slot) = self.candidates.pop() {
-            return match table.item_range(slot, self.key.len()) {
-                Some(range) => self.need_item(table, slot, range),
-                None => Step::AskOwner,
-            };
+        let log_head = self.look.map_or(0, |look| look.log_head);
+        while let Some(slot) = self.candidates.pop() {
+            if !table.is_evicted(slot, log_head) {
+                return self.need_item(table, slot);
+            }
         }
         match self.spare.take() {
             None => self.look(table, Stage::Last),
@@ -293,39 +306,52 @@ impl RemoteRead {
         }
     }
 
-    fn need_item(&mut self, table: &RemoteTable, slot: Slot, range: Range) -> Step<'_> {
-        let mut ranges = ArrayVec::<Range, RANGES_MAX>::from_iter([range]);
+    fn need_item(&mut self, table: &RemoteTable, slot: Slot) -> Step<'_> {
+        let Some(item) = table.item_range(self.hash, slot, self.key.len()) else { return Step::AskOwner };
+        let mut ranges = ArrayVec::<Range, RANGES_MAX>::from_iter([item]);
+        ranges.extend(table.log_segment_range(self.hash, slot));
         if !is_on(Safeguard::LastRound) {
             ranges.extend(self.look_ranges(table).into_iter().flatten());
         }
         self.need(Stage::Item(slot), &ranges)
     }
 
-    fn candidate(&mut self, table: &RemoteTable, slot: Slot, words: &[u64]) -> Step<'_> {
-        let (item, look) = words.split_at(self.ranges[0].words);
+    fn candidate(&mut self, table: &mut RemoteTable, slot: Slot, words: &[u64]) -> Step<'_> {
+        let (item, mut look) = words.split_at(self.ranges[0].words);
+        if let Some((&segment, rest)) =
+            look.split_first().filter(|_| table.log_head_range(self.hash).is_some())
+        {
+            table.learn_log_segment(self.hash, slot, segment);
+            // Another read may have learned it, after this one has asked for the item at the old place.
+            if table.item_range(self.hash, slot, self.key.len()) != Some(self.ranges[0]) {
+                return self.need_item(table, slot);
+            }
+            look = rest;
+        }
         let Some(state) = matching(item, &self.key, self.now) else { return self.next(table) };
         if Some(SizeClass::of(state.value_bytes() as u64)) != slot.class() {
             // It was being written, or is not to be trusted.
             return Step::Retry;
         }
         self.item.extend_from_slice(item);
-        self.found = Some(state);
-        if look.is_empty() { self.look(table, Stage::Last) } else { self.last(look) }
+        self.found = Some((slot, state));
+        if look.is_empty() { self.look(table, Stage::Last) } else { self.last(table, look) }
     }
 
-    fn last(&mut self, words: &[u64]) -> Step<'_> {
+    fn last(&mut self, table: &RemoteTable, words: &[u64]) -> Step<'_> {
         let Some(first) = self.look else { return Step::AskOwner };
         let (last, _) = Look::of(words);
         let is_owners = first.owner == last.owner || !is_on(Safeguard::Owner);
         let is_same = first.head == last.head || !is_on(Safeguard::Version);
-        if !is_owners || !is_same {
+        let is_evicted = self.found.is_some_and(|(slot, _)| table.is_evicted(slot, last.log_head));
+        if !is_owners || !is_same || is_evicted && is_on(Safeguard::LogHead) {
             return Step::Retry;
         }
         match self.found {
             // Otherwise the key may have moved to a new bucket.
             None if first.buckets == last.buckets || !is_on(Safeguard::Buckets) => Step::Missing,
-            Some(state) if state.is_live(last.generation) => Step::Found,
-            Some(state) if !state.is_live(first.generation) => Step::Missing,
+            Some((_, state)) if state.is_live(last.generation) => Step::Found,
+            Some((_, state)) if !state.is_live(first.generation) => Step::Missing,
             _ => Step::Retry,
         }
     }
@@ -334,13 +360,14 @@ impl RemoteRead {
 impl Look {
     /// A look, and the bucket's words.
     fn of(words: &[u64]) -> (Self, &[u64]) {
-        debug_assert_eq!(words.len(), LOOK_WORDS);
+        let (words, rest) = words.split_at(LOOK_WORDS);
         let bucket = &words[LOOK_WORDS - BUCKET_WORDS..];
         let look = Self {
             owner: words[0],
             buckets: words[1],
             generation: Generation::from_word(words[2]),
             head: bucket[0],
+            log_head: rest.first().copied().unwrap_or(0),
         };
         (look, bucket)
     }

@@ -48,6 +48,11 @@ impl Map {
         self.layout.partition_start(partition)
     }
 
+    /// As [`crate::Memory::arena_words`].
+    pub fn arena_words(&self) -> u64 {
+        self.layout.arena_words
+    }
+
     /// Where the word of [`crate::Image::owner_word`] lies.
     pub fn owner_place(&self, micro_shard: u32) -> Option<Offset> {
         self.layout.owners.place(micro_shard)

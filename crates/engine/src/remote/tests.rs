@@ -6,6 +6,7 @@ mod mapped;
 mod simulated;
 
 use super::{Completion, Fabric, Range, RemoteRead, RemoteSketch, RemoteTable, Safeguard, Step, without};
+use crate::{cache_mode::CacheMode, store_mode::StoreMode};
 use history::History;
 use mapped::Beside;
 use minos_base::{Seconds, seeded_stream};
@@ -186,7 +187,10 @@ fn answers_over_a_simulated_fabric_were_true() {
 
 #[test]
 fn answers_beside_the_engine_were_true() {
-    let counts = run(Beside::new, (8, 5000)).unwrap();
+    let counts = run(Beside::<StoreMode>::new, (8, 5000)).unwrap();
+    println!("{counts:?}");
+    all_answers_are_given(counts, 100);
+    let counts = run(Beside::<CacheMode>::new, (3, 3000)).unwrap();
     println!("{counts:?}");
     all_answers_are_given(counts, 100);
 }
@@ -201,13 +205,17 @@ fn without_a_safeguard_answers_were_never_true() {
         println!("without {safeguard:?}: {}", result.as_ref().unwrap_err());
     }
     // Rounds are of one instant there, and every change has a version.
-    let result = without(Some(Safeguard::Version), || run(Beside::new, (8, 5000)));
+    let result = without(Some(Safeguard::Version), || run(Beside::<StoreMode>::new, (8, 5000)));
     println!("beside the engine: {}", result.as_ref().unwrap_err());
 }
 
 #[test]
 fn any_words_are_survived() {
-    let mut rig = Beside::new(1);
+    any_words_of(&mut Beside::<StoreMode>::new(1));
+    any_words_of(&mut Beside::<CacheMode>::new(1));
+}
+
+fn any_words_of(rig: &mut impl Rig) {
     let mut table = rig.attach();
     let (mut random, mut read) = (seeded_stream(2, 0), RemoteRead::default());
     let needed = |step: Step<'_>| match step {

@@ -4,9 +4,9 @@ use super::{History, MICRO_SHARD, NOW, Rig};
 use crate::{
     config::StoreConfig,
     item::ItemMeta,
+    mode::Mode,
     remote::{Completion, Fabric, Mapped, Range},
     store::Engine,
-    store_mode::StoreMode,
 };
 use minos_base::seeded_stream;
 use minos_region::{Backing, Image, OwnerState, Ownership};
@@ -14,11 +14,12 @@ use minos_sync::Crcw;
 use rand::{Rng, RngExt, rngs::StdRng};
 
 const KEYS: usize = 200;
+const FILLER: [u8; 2000] = [0xff; 2000];
 /// Operations between two polls, at most.
 const OPERATIONS_MAX: usize = 12;
 
-pub(super) struct Beside {
-    engine: Engine<StoreMode, Crcw>,
+pub(super) struct Beside<M: Mode> {
+    engine: Engine<M, Crcw>,
     mapped: Mapped,
     random: StdRng,
     history: History,
@@ -26,7 +27,7 @@ pub(super) struct Beside {
     epoch: u32,
 }
 
-impl Beside {
+impl<M: Mode> Beside<M> {
     pub(super) fn new(seed: u64) -> Self {
         let config = StoreConfig {
             backing: Backing::Memfd,
@@ -59,8 +60,40 @@ impl Beside {
                 self.history.change(self.now, |truth| truth.values.fill(None));
             }
             2..30 => self.remove(number),
+            30..60 => self.crowd(),
             _ => self.put(number),
         }
+    }
+
+    /// Other items let the index grow, and in a cache they take the room of some of those watched.
+    fn crowd(&mut self) {
+        let filler = if M::LOSES_SILENTLY { &FILLER[..] } else { &FILLER[..8] };
+        for _ in 0..8 {
+            let key = (KEYS as u64 + self.random.random_range(0..10_000)).to_le_bytes();
+            let mut entry = self.engine.entry(self.engine.hash(&key), &key, NOW);
+            entry.insert(&[filler], ItemMeta::default()).unwrap();
+        }
+        self.note_losses();
+    }
+
+    /// An item leaves a cache without a word.
+    fn note_losses(&mut self) {
+        if !M::LOSES_SILENTLY {
+            return;
+        }
+        let is_there = |number| {
+            let key = u64::to_le_bytes(number);
+            self.engine.read(self.engine.hash(&key), &key, NOW, |_| ()).is_some()
+        };
+        let left: Vec<bool> = (0..KEYS as u64).map(is_there).collect();
+        self.history.change(self.now, |truth| {
+            truth
+                .values
+                .iter_mut()
+                .zip(left)
+                .filter(|(_, is_left)| !is_left)
+                .for_each(|(value, _)| *value = None);
+        });
     }
 
     fn put(&mut self, number: usize) {
@@ -71,6 +104,7 @@ impl Beside {
         entry.insert(&[&value], ItemMeta::default()).unwrap();
         drop(entry);
         self.history.change(self.now, |truth| truth.values[number] = Some(value));
+        self.note_losses();
     }
 
     fn remove(&mut self, number: usize) {
@@ -91,7 +125,7 @@ impl Beside {
     }
 }
 
-impl Fabric for Beside {
+impl<M: Mode> Fabric for Beside<M> {
     fn read(&mut self, peer: usize, ranges: &[Range], token: u64) {
         self.mapped.read(peer, ranges, token);
     }
@@ -104,7 +138,7 @@ impl Fabric for Beside {
     }
 }
 
-impl Rig for Beside {
+impl<M: Mode> Rig for Beside<M> {
     fn now(&self) -> u64 {
         self.now
     }
