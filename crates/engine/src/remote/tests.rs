@@ -11,7 +11,7 @@ use history::History;
 use mapped::Beside;
 use minos_base::{Seconds, seeded_stream};
 use rand::{Rng, RngExt};
-use simulated::Simulated;
+use simulated::{Ground, Simulated};
 
 const NOW: Seconds = 5;
 const MICRO_SHARD: u32 = 3;
@@ -179,10 +179,11 @@ fn all_answers_are_given(counts: Counts, least: u64) {
 
 #[test]
 fn answers_over_a_simulated_fabric_were_true() {
-    let memory = simulated::Ground::new();
-    let counts = run(|seed| Simulated::new(&memory, seed), (40, 2000)).unwrap();
-    println!("{counts:?}");
-    all_answers_are_given(counts, 1000);
+    for ground in [Ground::of_store(), Ground::of_cache()] {
+        let counts = run(|seed| Simulated::new(&ground, seed), (40, 2000)).unwrap();
+        println!("{counts:?}");
+        all_answers_are_given(counts, 1000);
+    }
 }
 
 #[test]
@@ -197,11 +198,14 @@ fn answers_beside_the_engine_were_true() {
 
 #[test]
 fn without_a_safeguard_answers_were_never_true() {
-    let memory = simulated::Ground::new();
-    for safeguard in [Safeguard::Owner, Safeguard::Version, Safeguard::Buckets, Safeguard::LastRound] {
+    let (store, cache) = (Ground::of_store(), Ground::of_cache());
+    for safeguard in
+        [Safeguard::Owner, Safeguard::Version, Safeguard::LogHead, Safeguard::Buckets, Safeguard::LastRound]
+    {
+        let ground = if safeguard == Safeguard::LogHead { &cache } else { &store };
         // Each index splits once.
         let extent = if safeguard == Safeguard::Buckets { (2000, 300) } else { (40, 2000) };
-        let result = without(Some(safeguard), || run(|seed| Simulated::new(&memory, seed), extent));
+        let result = without(Some(safeguard), || run(|seed| Simulated::new(ground, seed), extent));
         println!("without {safeguard:?}: {}", result.as_ref().unwrap_err());
     }
     // Rounds are of one instant there, and every change has a version.

@@ -6,11 +6,15 @@ use super::{
     Store,
 };
 use crate::{
+    cache_mode::CacheMode,
     chain,
     config::StoreConfig,
     generation::Generation,
     index::{BUCKET_WORDS, BUCKETS, GENERATION, SLOTS, number_of},
     item::{HEADER_WORDS, ItemMeta, ItemState},
+    log::Log,
+    mode::Mode,
+    position::{Position, Wide},
     slot::Slot,
     store::Engine,
     store_mode::StoreMode,
@@ -28,8 +32,12 @@ const BUCKETS_FIRST: u64 = 64;
 /// Words of a block for an item.
 const BLOCK_WORDS: u64 = (HEADER_WORDS + 1 + VALUE_WORDS_MAX) as u64;
 const VALUE_WORDS_MAX: usize = 12;
-/// Fewer spare ones than readers, so that memory is used again at once.
-const BLOCKS: u64 = KEYS as u64 + 2;
+/// Few spare ones, so that memory is used again at once.
+const BLOCKS: u64 = KEYS as u64 + 3;
+const _: () = assert!(BLOCKS == LOG_SEGMENTS * SEGMENT_BLOCKS);
+/// Parts of the room that are segments of a cache's log, and blocks of each: few, so that they are soon used again.
+const LOG_SEGMENTS: u64 = 3;
+const SEGMENT_BLOCKS: u64 = 5;
 /// Words of the room for blocks and a spare bucket.
 const ROOM_WORDS: u64 = 2 * BUCKET_WORDS as u64 + 1 + BLOCKS * BLOCK_WORDS;
 
@@ -38,6 +46,7 @@ const ROOM_WORDS: u64 = 2 * BUCKET_WORDS as u64 + 1 + BLOCKS * BLOCK_WORDS;
 pub(in super::super) enum Change {
     Value(usize, Option<Vec<u8>>),
     NothingLeft,
+    Evicted(Vec<usize>),
     Away,
     Owned(Vec<Option<Vec<u8>>>),
 }
@@ -46,6 +55,7 @@ impl Change {
     pub(super) fn apply(self, truth: &mut Truth) {
         match self {
             Self::Value(key, value) => truth.values[key] = value,
+            Self::Evicted(keys) => keys.into_iter().for_each(|key| truth.values[key] = None),
             Self::NothingLeft => truth.values.fill(None),
             Self::Away => truth.is_owned = false,
             Self::Owned(values) => *truth = Truth { is_owned: true, values },
@@ -64,17 +74,29 @@ pub(in super::super) struct Ground {
     heads: [u64; 2],
     /// Where there is room for items.
     room: u64,
+    /// That of a cache.
+    log: Option<Log<Wide>>,
 }
 
 impl Ground {
-    pub(in super::super) fn new() -> Self {
-        let config = StoreConfig {
-            backing: Backing::Memfd,
-            partitions: Some(1),
-            micro_shards: 16,
-            ..StoreConfig::new(2 << 20)
-        };
-        let engine = Engine::<StoreMode, Crcw>::create(&config).unwrap();
+    pub(in super::super) fn of_store() -> Self {
+        Self::of(&Engine::<StoreMode, Crcw>::create(&config()).unwrap())
+    }
+
+    pub(in super::super) fn of_cache() -> Self {
+        let engine = Engine::<CacheMode, Crcw>::create(&config()).unwrap();
+        let log = engine.partitions[0].space;
+        let mut ground = Self::of(&engine);
+        // Instead of its own segments, the log has parts of the room.
+        for number in 0..LOG_SEGMENTS {
+            let entry = ground.log_entry(&log, number);
+            ground.memory[entry] = ground.block(number * SEGMENT_BLOCKS);
+        }
+        ground.log = Some(log);
+        ground
+    }
+
+    fn of<M: Mode>(engine: &Engine<M, Crcw>) -> Self {
         let in_bucket =
             |number: &u64, bucket| number_of(BUCKETS_FIRST, engine.hash(&number.to_le_bytes())) == bucket;
         let keys: Vec<u64> = (0..).filter(|number| in_bucket(number, 0)).take(KEYS).collect();
@@ -85,7 +107,8 @@ impl Ground {
         engine.entry(hash, &holder.to_le_bytes(), NOW).insert(&[&value], ItemMeta::default()).unwrap();
         engine.set_ownership(MICRO_SHARD, Ownership { epoch: 1, state: OwnerState::Owned });
         let (region, index) = (engine.memory().region(), &engine.partitions[0].index);
-        let item = chain::places(region, index.bucket(region, 1)).next().unwrap().slot(region).link();
+        let slot = chain::places(region, index.bucket(region, 1)).next().unwrap().slot(region);
+        let item = M::locate(&engine.partitions[0].space, region, slot).unwrap().words();
         let memory: Vec<u64> = region
             .words(minos_region::Offset::from_words(0), region.len_words() as usize)
             .iter()
@@ -99,8 +122,14 @@ impl Ground {
             room: item + HEADER_WORDS as u64 + 1,
             hashes: keys.iter().map(|key| engine.hash(&key.to_le_bytes())).collect(),
             keys: keys.into_iter().map(u64::to_le_bytes).collect(),
+            log: None,
             memory,
         }
+    }
+
+    /// Where the segment of this number is named.
+    fn log_entry(&self, log: &Log<Wide>, number: u64) -> usize {
+        log.table_place(log_position(log, number)).words() as usize
     }
 
     /// The spare bucket, on a line of its own.
@@ -114,13 +143,29 @@ impl Ground {
     }
 }
 
+fn config() -> StoreConfig {
+    StoreConfig {
+        backing: Backing::Memfd,
+        partitions: Some(1),
+        micro_shards: 16,
+        ..StoreConfig::new(2 << 20)
+    }
+}
+
+/// The first position of a segment.
+fn log_position(log: &Log<Wide>, number: u64) -> Position<Wide> {
+    Position::from_words(number * log.segment_words())
+}
+
 /// The owner's own state.
 pub(super) struct Owner {
-    /// Block of each key's item.
-    blocks: Vec<Option<u64>>,
+    /// Link of each key's item, dangling or not.
+    links: Vec<Option<u64>>,
     values: Vec<Option<Vec<u8>>>,
     /// The block freed last is used first.
     free: Vec<u64>,
+    /// Number of the log's newest segment, and blocks used of it.
+    tail: (u64, u64),
     /// Slots of the chains: of the first bucket, and of the one that a split adds.
     chains: [Vec<u64>; 2],
     buckets: u64,
@@ -132,7 +177,8 @@ pub(super) struct Owner {
 impl Owner {
     pub(super) fn new(ground: &Ground) -> Self {
         Self {
-            blocks: vec![None; KEYS],
+            links: vec![None; KEYS],
+            tail: (LOG_SEGMENTS - 1, 0),
             values: vec![None; KEYS],
             free: (0..BLOCKS).map(|number| ground.block(number)).collect(),
             chains: [Vec::new(), Vec::new()],
@@ -152,24 +198,24 @@ impl Owner {
             3..8 => self.move_away(ground, memory, random),
             8..9 if self.buckets == BUCKETS_FIRST => self.split(ground, memory, random),
             9..30 => self.remove(ground, memory, key, random),
-            30..60 if self.blocks[key].is_some() => self.overwrite(ground, memory, key, random),
+            30..60 if self.is_there(ground, key) => self.overwrite(ground, memory, key, random),
             _ => self.put(ground, memory, key, random),
         }
     }
 
     /// A new item, complete before it is linked; the old one's block is free after that.
     fn put(&mut self, ground: &Ground, memory: &[u64], key: usize, random: &mut impl Rng) -> Vec<Store> {
-        let Some(block) = self.free.pop() else { return Vec::new() };
+        let Some(link) = self.take_block(ground) else { return self.evict(ground) };
         let value = self.value(random.random_range(1..=VALUE_WORDS_MAX));
-        let mut stores = self.item(ground, (key, block), &value);
+        let mut stores = self.item(ground, (key, link), &value);
         stores.shuffle(random);
-        let slot = Slot::new(ground.hashes[key], value.len() as u64, block).0;
-        let (at, old) = (self.chain_of(ground, key), self.blocks[key].replace(block));
+        let slot = Slot::new(ground.hashes[key], value.len() as u64, link).0;
+        let (at, old) = (self.chain_of(ground, key), self.links[key].replace(link));
         match old.and_then(|old| self.chains[at].iter().position(|&slot| Slot(slot).link() == old)) {
             Some(place) => self.chains[at][place] = slot,
             None => self.chains[at].push(slot),
         }
-        self.free.extend(old);
+        self.free.extend(old.filter(|_| ground.log.is_none()));
         self.values[key] = Some(value.clone());
         stores.extend(self.link(ground, memory, at, (Vec::new(), Change::Value(key, Some(value))), random));
         stores
@@ -183,24 +229,71 @@ impl Owner {
         key: usize,
         random: &mut impl Rng,
     ) -> Vec<Store> {
-        let Some(block) = self.blocks[key] else { return Vec::new() };
-        let words = ItemState::from_words(memory[block as usize..][..HEADER_WORDS].try_into().unwrap(), NOW);
-        let value = self.value(words.value_bytes() / 8);
+        let Some(link) = self.links[key] else { return Vec::new() };
+        let value = self.value(self.value_words(ground, memory, link));
         self.values[key] = Some(value.clone());
-        let item = self.item(ground, (key, block), &value);
+        let item = self.item(ground, (key, link), &value);
         let at = self.chain_of(ground, key);
         self.link(ground, memory, at, (item, Change::Value(key, Some(value))), random)
     }
 
     fn remove(&mut self, ground: &Ground, memory: &[u64], key: usize, random: &mut impl Rng) -> Vec<Store> {
-        let Some(block) = self.blocks[key].take() else { return Vec::new() };
+        let Some(link) = self.links[key].take() else { return Vec::new() };
         let at = self.chain_of(ground, key);
         // The last slot fills the gap.
-        let place = self.chains[at].iter().position(|&slot| Slot(slot).link() == block).unwrap();
+        let place = self.chains[at].iter().position(|&slot| Slot(slot).link() == link).unwrap();
         self.chains[at].swap_remove(place);
-        self.free.push(block);
+        self.free.extend(Some(link).filter(|_| ground.log.is_none()));
         self.values[key] = None;
         self.link(ground, memory, at, (Vec::new(), Change::Value(key, None)), random)
+    }
+
+    /// A block for an item, if there is one.
+    fn take_block(&mut self, ground: &Ground) -> Option<u64> {
+        let Some(log) = &ground.log else { return self.free.pop() };
+        let (number, used) = self.tail;
+        self.tail.1 = (used + 1).min(SEGMENT_BLOCKS);
+        (used < SEGMENT_BLOCKS).then(|| log_position(log, number).plus(used * BLOCK_WORDS).words())
+    }
+
+    /// Evicts the oldest segment of the log, whose memory becomes the newest.
+    fn evict(&mut self, ground: &Ground) -> Vec<Store> {
+        let Some(log) = &ground.log else { return Vec::new() };
+        let before: Vec<bool> = (0..KEYS).map(|key| self.is_there(ground, key)).collect();
+        self.tail = (self.tail.0 + 1, 0);
+        let lost: Vec<usize> = (0..KEYS).filter(|&key| before[key] && !self.is_there(ground, key)).collect();
+        lost.iter().for_each(|&key| self.values[key] = None);
+        let head = Store {
+            at: log.head_place().words(),
+            value: self.head(log).words(),
+            change: Some(Change::Evicted(lost)),
+        };
+        let segment = ground.block(self.tail.0 % LOG_SEGMENTS * SEGMENT_BLOCKS);
+        vec![head, put((segment, ground.log_entry(log, self.tail.0) as u64))]
+    }
+
+    /// The first position that is alive.
+    fn head(&self, log: &Log<Wide>) -> Position<Wide> {
+        log_position(log, self.tail.0 + 1 - LOG_SEGMENTS)
+    }
+
+    /// True if the key has an item that was not evicted.
+    fn is_there(&self, ground: &Ground, key: usize) -> bool {
+        let is_alive = |log, link| !Position::from_words(link).is_before(self.head(log));
+        self.links[key].is_some_and(|link| ground.log.as_ref().is_none_or(|log| is_alive(log, link)))
+    }
+
+    /// Where an item lies.
+    fn place(&self, ground: &Ground, link: u64) -> u64 {
+        let Some(log) = &ground.log else { return link };
+        let number = link / log.segment_words() % LOG_SEGMENTS;
+        ground.block(number * SEGMENT_BLOCKS) + link % log.segment_words()
+    }
+
+    /// Words of an item's value.
+    fn value_words(&self, ground: &Ground, memory: &[u64], link: u64) -> usize {
+        let header = &memory[self.place(ground, link) as usize..][..HEADER_WORDS];
+        ItemState::from_words(header.try_into().unwrap(), NOW).value_bytes() / 8
     }
 
     fn flush(&mut self, ground: &Ground) -> Vec<Store> {
@@ -219,11 +312,10 @@ impl Owner {
         let away = word(self, OwnerState::None);
         let mut stores = vec![Store { at: ground.owner_word, value: away, change: Some(Change::Away) }];
         for key in 0..KEYS {
-            let Some(block) = self.blocks[key].filter(|_| random.random()) else { continue };
-            let state =
-                ItemState::from_words(memory[block as usize..][..HEADER_WORDS].try_into().unwrap(), NOW);
-            let value = self.value(state.value_bytes() / 8);
-            let mut item = self.item(ground, (key, block), &value);
+            let is_there = self.is_there(ground, key) && random.random();
+            let Some(link) = self.links[key].filter(|_| is_there) else { continue };
+            let value = self.value(self.value_words(ground, memory, link));
+            let mut item = self.item(ground, (key, link), &value);
             item.shuffle(random);
             stores.extend(item);
             self.values[key] = Some(value);
@@ -237,7 +329,7 @@ impl Owner {
     /// Fills the new bucket, raises the count, and clears the old one.
     fn split(&mut self, ground: &Ground, memory: &[u64], random: &mut impl Rng) -> Vec<Store> {
         let moves = |slot: &u64| {
-            let key = self.blocks.iter().position(|block| *block == Some(Slot(*slot).link()));
+            let key = self.links.iter().position(|link| *link == Some(Slot(*slot).link()));
             key.is_some_and(|key| number_of(BUCKETS_FIRST + 1, ground.hashes[key]) == BUCKETS_FIRST)
         };
         let (new, old): (Vec<u64>, Vec<u64>) = self.chains[0].iter().partition(|slot| moves(slot));
@@ -292,12 +384,12 @@ impl Owner {
     }
 
     /// The words of an item.
-    fn item(&self, ground: &Ground, (key, block): (usize, u64), value: &[u8]) -> Vec<Store> {
+    fn item(&self, ground: &Ground, (key, link): (usize, u64), value: &[u8]) -> Vec<Store> {
         let ItemState { cas, life, shape, .. } =
             ItemState::new(&ItemMeta::default(), self.stamp, 8, value.len() as u64, self.generation, NOW);
         let (words, _) = value.as_chunks::<8>();
         let body = std::iter::once(&ground.keys[key]).chain(words).map(|bytes| u64::from_le_bytes(*bytes));
-        [cas, life, shape].into_iter().chain(body).zip(block..).map(put).collect()
+        [cas, life, shape].into_iter().chain(body).zip(self.place(ground, link)..).map(put).collect()
     }
 
     /// A value that no other has.
