@@ -49,6 +49,12 @@ impl Clock {
         Seconds::try_from(since_zero.as_secs()).unwrap_or(Seconds::MAX)
     }
 
+    /// Time from `instant` until the next second begins: above zero, at most a second.
+    pub fn until_next_second(&self, instant: Instant) -> Duration {
+        let since_zero = self.made_at.saturating_add(instant.saturating_duration_since(self.made));
+        Duration::from_secs(1) - Duration::from_nanos(since_zero.subsec_nanos().into())
+    }
+
     /// Seconds now.
     pub fn seconds(&self) -> Seconds {
         self.seconds_at(Instant::now())
@@ -119,6 +125,8 @@ mod tests {
             assert_eq!(clock.seconds_at(now), 1000);
             assert_eq!(clock.seconds_at(now + next - MS), 1000);
             assert_eq!(clock.seconds_at(now + next), 1001);
+            assert_eq!(clock.until_next_second(now), next);
+            assert_eq!(clock.until_next_second(now + next), 1000 * MS);
         }
     }
 

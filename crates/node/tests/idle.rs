@@ -190,3 +190,18 @@ fn it_stops_at_once() {
     server.server.join().unwrap();
     assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
 }
+
+#[test]
+fn silent_connections_are_closed_in_time() {
+    let _alone = alone();
+    let mut config = config();
+    config.idle_timeout = Some(2 * SECOND);
+    let server = TestServer::with_memory::<StoreMode>(64 << 20, config);
+    let mut client = server.connect();
+    let begun = Instant::now();
+    assert_eq!(client.say("get no\r\n"), "END\r\n");
+    assert_eq!(client.line(), "");
+    // The third second after that of the request has begun.
+    let took = begun.elapsed();
+    assert!(took > 2 * SECOND && took < 3 * SECOND + SECOND / 2, "{took:?}");
+}

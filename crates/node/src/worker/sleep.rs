@@ -11,8 +11,6 @@ use crate::rack::{Links, RackView};
 
 /// Longest sleep while something is under way, and so the longest delay of background work.
 const NAP_MAX: Duration = Duration::from_millis(100);
-/// Longest sleep while connections may be silent for too long.
-const WATCH_MAX: Duration = Duration::from_secs(1);
 /// Longest sleep.
 const REST_MAX: Duration = Duration::from_secs(5);
 /// Position of the worker's waker among the descriptors of a sleep.
@@ -54,7 +52,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let fetches = self.fetches.as_ref().and_then(Fetches::sleep_max);
         let longest = match self.shared.config.idle_timeout {
             _ if self.has_timers() || !self.is_swept() => NAP_MAX,
-            Some(_) => WATCH_MAX,
+            // Silent connections are looked for once a second.
+            Some(_) => self.shared.clock.until_next_second(self.now),
             None => REST_MAX,
         };
         let links = self.links.as_ref().and_then(Links::sleep_max);
