@@ -243,3 +243,45 @@ fn any_words_of(rig: &mut impl Rig) {
         }
     }
 }
+
+#[test]
+fn any_header_is_survived() {
+    any_header_of(&mut Beside::<StoreMode>::new(1));
+    any_header_of(&mut Beside::<CacheMode>::new(1));
+}
+
+fn any_header_of(rig: &mut impl Rig) {
+    let header = rig.read_alone(RemoteSketch::HEADER);
+    let saved = rig.read_alone(RemoteSketch::of(&header).unwrap().saved_range());
+    let (mut refused, mut opened) = (0, 0);
+    let mut open = |header: &[u64], saved: &[u64]| {
+        let sketch = RemoteSketch::of(header);
+        match sketch.filter(|sketch| sketch.saved_range().words > 0).and_then(|sketch| sketch.table(saved)) {
+            Some(mut table) => {
+                let mut read = RemoteRead::default();
+                _ = read.begin(&table, MICRO_SHARD, b"key", NOW);
+                _ = read.step(&mut table, &[64, 0]);
+                opened += 1;
+            }
+            None => refused += 1,
+        }
+    };
+    let changed = |words: &[u64], at: usize, value: u64| {
+        let mut words = words.to_vec();
+        words[at] = value;
+        words
+    };
+    for at in 0..saved.len().max(14) {
+        for bit in 0..64 {
+            let old = header[at];
+            for value in [old ^ 1 << bit, 1 << bit, !0 << bit, old.wrapping_add(1 << bit)] {
+                open(&changed(&header, at, value), &saved);
+            }
+            if at < saved.len() {
+                open(&header, &changed(&saved, at, saved[at] ^ 1 << bit));
+                open(&header, &changed(&saved, at, !0 << bit));
+            }
+        }
+    }
+    assert!(refused > 500 && opened > 100, "{refused} refused, {opened} opened");
+}
