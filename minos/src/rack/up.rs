@@ -187,7 +187,7 @@ fn coordinate(
         reads: ReadPolicy::default(),
         reads_interval: READS_INTERVAL,
     };
-    println!("coordinator {}", config.socket.display());
+    eprintln!("coordinator {}", config.socket.display());
     let run = move || match coordinator::run(config, || false) {
         Ok(()) => unreachable!("it is never over"),
         Err(error) => error,

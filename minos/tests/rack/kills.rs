@@ -11,6 +11,7 @@ use std::{
 
 use minos_base::seeded_stream;
 use minos_client::{Config, Error, OnceFor, StoreOptions, blocking::Client as Native};
+use minos_rack::MicroShards;
 use minos_testkit::{
     Client,
     history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with},
@@ -25,6 +26,10 @@ const CLIENTS: u32 = 4;
 const KEYS: u32 = 8;
 /// Kills and stops; more of them by MINOS_RACK_KILLS.
 const KILLS: u64 = 12;
+/// Rounds with moves.
+const MOVES: u64 = 6;
+/// Under which the name of a rack is hashed, for the public hash of its keys.
+const NAME_SEED: u64 = 0x5ac4_0f5e_ed5a_11ce;
 const STATES_MAX: usize = 4_000_000;
 /// Time between two calls of a client, so that a history stays small.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -171,8 +176,33 @@ fn native_fate<T, U>(said: Result<T, Error>, meaning: impl FnOnce(T) -> U) -> Fa
     }
 }
 
-/// What clients see while one node is killed or stopped.
-fn record(rack: &mut Rack, seed: u64) -> Vec<Event> {
+/// What happens to the rack meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// One node is killed or stopped.
+    Nodes,
+    /// The keys' micro-shards move from node to node, while a node may be killed or stopped, also for longer than its
+    /// lease lasts.
+    Moves,
+}
+
+/// Moves the micro-shards of the keys to random nodes.
+fn move_keys(rack: &Rack, random: &mut StdRng) {
+    for micro_shard in micro_shards() {
+        let said = rack.operate(&format!("move {micro_shard} {}", random.random_range(0..NODES)));
+        assert!(said == "ok\n" || said == "error: too many moves wait\n", "{said}");
+    }
+}
+
+/// The micro-shards of the keys, by the public hash.
+fn micro_shards() -> Vec<u32> {
+    let shards = MicroShards::new(4096).unwrap();
+    let seed = minos_base::hash_key(b"local", NAME_SEED).0;
+    (0..KEYS).map(|key| shards.of(minos_base::hash_key(format!("kill{key}").as_bytes(), seed)).0).collect()
+}
+
+/// What clients see while there is trouble.
+fn record(rack: &mut Rack, seed: u64, trouble: Trouble) -> Vec<Event> {
     let (ticks, is_over) = (Ticks::default(), AtomicBool::new(false));
     let (names, ids) = (AtomicU32::new(CLIENTS), AtomicU32::new(1));
     let legacy = rack.nodes.iter().map(|(address, _)| *address).collect();
@@ -189,14 +219,30 @@ fn record(rack: &mut Rack, seed: u64) -> Vec<Event> {
         let callers: Vec<_> = (0..CLIENTS).map(|name| scope.spawn(move || run(name))).collect();
         thread::sleep(Duration::from_millis(random.random_range(5..50)));
         let node = random.random_range(0..NODES);
-        if random.random_ratio(1, 3) {
-            rack.signal(node, Signal::STOP);
-            thread::sleep(Duration::from_millis(random.random_range(1..150)));
-            rack.signal(node, Signal::CONT);
-        } else {
-            rack.signal(node, Signal::KILL);
-            rack.wait_for_restart(node);
+        let moves = |rack: &Rack, random: &mut StdRng| {
+            if trouble == Trouble::Moves {
+                move_keys(rack, random);
+                thread::sleep(Duration::from_millis(random.random_range(0..40)));
+            }
+        };
+        moves(rack, &mut random);
+        match random.random_range(0..6) {
+            0..2 => {
+                rack.signal(node, Signal::STOP);
+                moves(rack, &mut random);
+                let is_long = trouble == Trouble::Moves && random.random_bool(0.5);
+                let pause_ms = if is_long { 1000..1500 } else { 1..150 };
+                thread::sleep(Duration::from_millis(random.random_range(pause_ms)));
+                rack.signal(node, Signal::CONT);
+            }
+            2 if trouble == Trouble::Moves => {}
+            _ => {
+                rack.signal(node, Signal::KILL);
+                moves(rack, &mut random);
+                rack.wait_for_restart(node);
+            }
         }
+        moves(rack, &mut random);
         thread::sleep(Duration::from_millis(30));
         is_over.store(true, Relaxed);
         callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
@@ -209,25 +255,44 @@ fn clients_see_one_order_whatever_happens_to_nodes() {
     let mut rack = Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]);
     for seed in 0..kills {
         rack.wait_until_attached();
-        let history = record(&mut rack, seed);
+        let history = record(&mut rack, seed, Trouble::Nodes);
         let unknown = history.iter().filter(|event| event.returned == NEVER).count();
         eprintln!("seed {seed}: {} calls, {unknown} without a reply", history.len());
-        let verdict = check_with(&history, Evictions::AtAnyTime, STATES_MAX);
+        let verdict = check_with(&history, Evictions::Never, STATES_MAX);
         assert_eq!(verdict, Verdict::Linearizable, "seed {seed}");
     }
+}
+
+/// Moves under load; more of them by MINOS_RACK_MOVES.
+#[test]
+fn clients_see_one_order_while_keys_move() {
+    let rounds = std::env::var("MINOS_RACK_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
+    let mut rack = Rack::up(NODES, &["--native"]);
+    let (mut calls, first) = (0, rack.epoch());
+    for seed in 0..rounds {
+        rack.wait_until_attached();
+        let history = record(&mut rack, seed, Trouble::Moves);
+        let unknown = history.iter().filter(|event| event.returned == NEVER).count();
+        eprintln!("seed {seed}: {} calls, {unknown} without a reply, epoch {}", history.len(), rack.epoch());
+        calls += history.len();
+        let verdict = check_with(&history, Evictions::Never, STATES_MAX);
+        assert_eq!(verdict, Verdict::Linearizable, "seed {seed}");
+    }
+    assert!(rack.epoch() - first > 2 * rounds, "micro-shards have moved");
+    eprintln!("{calls} calls");
 }
 
 /// Another value than that of the last write before it, which no client deleted, is found out.
 #[test]
 fn a_value_of_long_ago_is_found_out() {
     let mut rack = Rack::up(NODES, &["--native"]);
-    let mut history = record(&mut rack, 1);
+    let mut history = record(&mut rack, 1, Trouble::Nodes);
     let end = history.iter().map(|event| event.called).max().unwrap() + 1;
     let ids = [1 << 40, (1 << 40) + 1];
     let calls = [Call::Set(ids[0]), Call::Set(ids[1]), Call::Get(Some(ids[0]))];
     for (at, call) in (end..).step_by(2).zip(calls) {
         history.push(Event { client: u32::MAX, key: KEYS, called: at, returned: at + 1, call });
     }
-    let verdict = check_with(&history, Evictions::AtAnyTime, STATES_MAX);
+    let verdict = check_with(&history, Evictions::Never, STATES_MAX);
     assert!(matches!(verdict, Verdict::Violation { key: KEYS, .. }), "{verdict:?}");
 }

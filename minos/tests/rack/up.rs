@@ -12,6 +12,9 @@ use minos_testkit::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+/// Micro-shards of such a rack.
+const MICRO_SHARDS: u32 = 4096;
+
 /// A rack that `minos rack up` has started.
 pub(crate) struct Rack {
     process: Child,
@@ -63,20 +66,33 @@ impl Rack {
         Client::connect(self.nodes[node].0).unwrap()
     }
 
-    /// Waits until each node reads the memory of all others.
+    /// Waits until each node reads the memory of all others, and knows where everything is.
     pub(crate) fn wait_until_attached(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
         for node in 0..self.nodes.len() {
             loop {
                 let stats = self.client(node).stats("rack").unwrap();
-                let memory = stats.iter().filter(|(name, _)| name.ends_with(":memory"));
-                if memory.clone().all(|(_, state)| state != "not attached") {
+                let mut memory = stats.iter().filter(|(name, _)| name.ends_with(":memory"));
+                let owned = stats.iter().filter(|(name, _)| name.ends_with(":micro_shards"));
+                let owned: u32 = owned.map(|(_, count)| count.parse::<u32>().unwrap()).sum();
+                if memory.all(|(_, state)| state != "not attached") && owned == MICRO_SHARDS {
                     break;
                 }
                 assert!(Instant::now() < deadline, "{stats:?}");
                 std::thread::sleep(Duration::from_millis(20));
             }
         }
+    }
+
+    /// Says a line to the coordinator; returns its answer.
+    pub(crate) fn operate(&self, line: &str) -> String {
+        minos_node::coordinator::ask(&self.folder.path().join("coordinator"), line).unwrap()
+    }
+
+    /// Epoch of the directory in force.
+    pub(crate) fn epoch(&self) -> u64 {
+        let state = self.operate("status");
+        state.lines().next().and_then(|line| line.strip_prefix("epoch ")).unwrap().parse().unwrap()
     }
 
     pub(crate) fn signal(&self, node: usize, signal: Signal) {

@@ -12,13 +12,15 @@ use crate::{
 pub(super) const DIRECTORY: u64 = u64::MAX;
 pub(super) const PROBE: u64 = u64::MAX - 1;
 
-/// Times that a node may name another owner.
-const STRAYS_MAX: u32 = 8;
+/// Times that no node may name another owner.
+const STRAYS_BEYOND: u32 = 9;
 /// Such times from which on the operation waits, longer each time.
 const STRAYS_AT_ONCE: u32 = 2;
 /// The wait for the first of them.
 const STRAY_WAIT_NS: u64 = 5_000_000;
-/// Time until an operation is tried again whose owner is not known.
+/// The wait for a key that changes hands, twice as long each time.
+const SETTLE_WAIT_NS: u64 = 250_000;
+/// Longest time until an operation is tried again whose owner is not known.
 const UNKNOWN_WAIT_NS: u64 = 20_000_000;
 
 /// An operation that is at no node.
@@ -138,19 +140,22 @@ impl Router {
         let Stray { request, owner, epoch, .. } = stray;
         let id = OpId(request.tag as u32);
         let Some(slot) = self.slots.get_mut(id) else { return };
-        slot.strays += 1;
-        let strays = slot.strays;
-        if strays > STRAYS_MAX {
-            return self.end(id, request.key, Err(Error::NotOwner));
-        }
         if self.map.as_ref().is_some_and(|map| u64::from(map.epoch()) < epoch) {
             self.want_directory(now_ns);
         }
         let seat = self.map.as_ref().and_then(|map| map.seat_of(owner));
-        match seat {
-            Some(seat) if strays <= STRAYS_AT_ONCE => self.send(id, seat, false, request, now_ns),
-            Some(_) => self.park(id, request, STRAY_WAIT_NS * u64::from(strays), now_ns),
-            None => self.park(id, request, UNKNOWN_WAIT_NS, now_ns),
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        let Some(seat) = seat else {
+            // The key changes hands, which mostly is over in a moment; or the directory to come knows the node.
+            slot.waits += 1;
+            let wait_ns = (SETTLE_WAIT_NS << slot.waits.min(8)).min(UNKNOWN_WAIT_NS);
+            return self.park(id, request, wait_ns, now_ns);
+        };
+        slot.strays += 1;
+        match slot.strays {
+            STRAYS_BEYOND.. => self.end(id, request.key, Err(Error::NotOwner)),
+            ..=STRAYS_AT_ONCE => self.send(id, seat, false, request, now_ns),
+            strays => self.park(id, request, STRAY_WAIT_NS * u64::from(strays), now_ns),
         }
     }
 }

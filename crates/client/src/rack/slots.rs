@@ -14,6 +14,8 @@ pub(super) struct Slot {
     pub(super) is_movable: bool,
     /// Times that a node named another owner.
     pub(super) strays: u32,
+    /// Times that it waited for its key to be somewhere.
+    pub(super) waits: u32,
     /// Nodes that have not answered, of an operation for all.
     pub(super) left: usize,
     /// The first error of one.
@@ -22,7 +24,7 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn new(tag: u64, deadline_ns: u64) -> Self {
-        Self { tag, deadline_ns, at: None, is_movable: false, strays: 0, left: 1, error: None }
+        Self { tag, deadline_ns, at: None, is_movable: false, strays: 0, waits: 0, left: 1, error: None }
     }
 }
 

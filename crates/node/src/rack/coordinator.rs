@@ -130,21 +130,13 @@ pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), 
     let mut running = Running { coordinator, streams: HashMap::new(), zero, config };
     while !is_over() {
         match events.recv_timeout(TICK) {
-            Ok(Event::Report(report, stream, number)) => {
-                let known = running.streams.get(&report.node).is_some_and(|known| known.number == number);
-                if !known {
-                    running.streams.insert(report.node, Sending { stream, number, directory: None });
-                }
-                running.handle(Input::Report(report))?;
+            Ok(event) => {
+                std::iter::once(event).chain(events.try_iter()).try_for_each(|it| running.take(it))?
             }
-            Ok(Event::Operator(line, answer)) => {
-                // An operator who does not wait for the answer gets none.
-                let _ = answer.send(running.obey(&line));
-                running.handle(Input::Tick)?;
-            }
-            Err(RecvTimeoutError::Timeout) => running.handle(Input::Tick)?,
+            Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
+        running.handle(Input::Tick)?;
     }
     let _ = fs::remove_file(&running.config.socket);
     Ok(())
@@ -241,25 +233,52 @@ impl Running {
         self.zero.elapsed().as_micros() as u64
     }
 
-    /// Gives an input to the state machine, and does what it says.
-    fn handle(&mut self, input: Input) -> Result<(), CoordinatorError> {
-        let mut inputs = vec![input];
-        let mut effects = Vec::new();
-        while let Some(input) = inputs.pop() {
-            self.coordinator.handle(self.now_us(), input, &mut effects);
-            for effect in effects.drain(..) {
-                match effect {
-                    Effect::Persist(directory) => {
-                        let path = &self.config.directory;
-                        persist(path, &directory.encode())
-                            .map_err(|error| CoordinatorError::Io { path: path.clone(), error })?;
-                        inputs.push(Input::Persisted(directory.epoch()));
-                    }
-                    Effect::Send(to, orders) => self.send(to, orders),
+    /// Takes a report or a command. What they change comes with the next tick.
+    fn take(&mut self, event: Event) -> Result<(), CoordinatorError> {
+        match event {
+            Event::Report(report, stream, number) => {
+                let known = self.streams.get(&report.node).is_some_and(|known| known.number == number);
+                if !known {
+                    self.streams.insert(report.node, Sending { stream, number, directory: None });
                 }
+                let mut effects = Vec::new();
+                self.coordinator.hear(self.now_us(), report, &mut effects);
+                self.perform(effects).map(drop)
+            }
+            Event::Operator(line, answer) => {
+                // An operator who does not wait for the answer gets none.
+                let _ = answer.send(self.obey(&line));
+                Ok(())
             }
         }
+    }
+
+    /// Gives an input to the state machine, and does what it says.
+    fn handle(&mut self, input: Input) -> Result<(), CoordinatorError> {
+        let mut next = Some(input);
+        while let Some(input) = next {
+            let mut effects = Vec::new();
+            self.coordinator.handle(self.now_us(), input, &mut effects);
+            next = self.perform(effects)?;
+        }
         Ok(())
+    }
+
+    /// Does what the state machine says; returns what it is to be told then.
+    fn perform(&mut self, effects: Vec<Effect>) -> Result<Option<Input>, CoordinatorError> {
+        let mut next = None;
+        for effect in effects {
+            match effect {
+                Effect::Persist(directory) => {
+                    let path = &self.config.directory;
+                    persist(path, &directory.encode())
+                        .map_err(|error| CoordinatorError::Io { path: path.clone(), error })?;
+                    next = Some(Input::Persisted(directory.epoch()));
+                }
+                Effect::Send(to, orders) => self.send(to, orders),
+            }
+        }
+        Ok(next)
     }
 
     /// Sends orders. A stream that does not take them ends; its node calls again.

@@ -57,29 +57,27 @@ pub(crate) fn receive_line(stream: &mut impl Read, bytes_max: usize) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use minos_rack::ServerId;
-    use minos_unit::Report;
+    use minos_rack::{MicroShard, ServerId};
+    use minos_unit::{Asked, Message, MoveId};
+
+    const ASKED: Asked = Asked {
+        id: MoveId { micro_shard: MicroShard(1), number: 2 },
+        incarnation: 3,
+        epoch: 4,
+        batch: 5,
+        freeze: true,
+    };
 
     #[test]
     fn packets_come_as_they_were_sent_and_others_are_refused() {
-        let report = |node| {
-            Packet::Report(Report {
-                node: ServerId(node),
-                incarnation: 1,
-                sent_us: 2,
-                epoch: 3,
-                is_withdrawn: false,
-                lacking: Vec::new(),
-                moves: Vec::new(),
-            })
-        };
+        let packet = |node| Packet::Message(ServerId(node), Message::Refused(ASKED));
         let mut bytes = b"hello\n".to_vec();
-        send(&mut bytes, &report(1)).unwrap();
-        send(&mut bytes, &report(2)).unwrap();
+        send(&mut bytes, &packet(1)).unwrap();
+        send(&mut bytes, &packet(2)).unwrap();
         let mut stream = bytes.as_slice();
         assert_eq!(receive_line(&mut stream, 6).unwrap(), "hello\n");
-        assert_eq!(receive(&mut stream).unwrap(), report(1));
-        assert_eq!(receive(&mut stream).unwrap(), report(2));
+        assert_eq!(receive(&mut stream).unwrap(), packet(1));
+        assert_eq!(receive(&mut stream).unwrap(), packet(2));
         assert!(receive(&mut stream).is_err());
         for cut in 7..bytes.len() - 1 {
             let mut stream = &bytes[6..cut];

@@ -88,6 +88,12 @@ impl<M: Mode> Rack<M> {
         self.micro_shards.of(hash_key(key, self.direction_seed)).0
     }
 
+    /// The node at which a key is read.
+    #[cfg(test)]
+    pub(crate) fn reader(&self, key: &[u8]) -> u16 {
+        self.routes.reader(self.micro_shard(key))
+    }
+
     /// Puts every micro-shard where the ring puts it, for ever, and declares those of this node in its memory.
     pub(crate) fn settle(&self, store: &Engine<M>) {
         let directory = first_directory(&self.config);

@@ -220,6 +220,12 @@ impl Coordinator {
         self.balancer = Some(balancer);
     }
 
+    /// Takes a report and grants its lease, but changes nothing before the next input: of many reports at a time, one change
+    /// comes.
+    pub fn hear(&mut self, now_us: u64, report: Report, effects: &mut Vec<Effect>) {
+        self.on_report(now_us, report, effects);
+    }
+
     /// Takes an operator's wish; it is fulfilled step by step with the inputs that follow.
     ///
     /// # Errors

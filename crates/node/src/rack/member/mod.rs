@@ -17,7 +17,7 @@ use minos_engine::{Mode, OwnerState};
 use minos_net::Io;
 use minos_rack::{MicroShard, ServerId};
 use minos_unit::{
-    Holding, Member, MoveId, Ownership, Packet, Route, Terms, Timing, View,
+    Holding, Member, MoveId, Orders, Ownership, Packet, Route, Terms, Timing, View,
     node::{Effect, Input},
 };
 
@@ -120,17 +120,10 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let mut ticked = Instant::now();
         while !self.shared.stop.is_requested() {
             // Questions are repeated while a micro-shard moves to this node.
-            let tick = if self.is_pulling() { ASK } else { self.patience };
-            let event = self.events.recv_timeout(tick);
-            match event {
-                Ok(Event::Packet(Packet::Orders(orders))) => self.handle(Input::Orders(orders)),
-                Ok(Event::Packet(Packet::Message(from, message))) => {
-                    self.handle(Input::Message(from, message));
-                }
-                // Nodes report to the coordinator alone, and it has made directories of patches.
-                Ok(Event::Packet(Packet::Report(_) | Packet::Patch(_))) | Err(RecvTimeoutError::Timeout) => {}
-                Ok(Event::Copied(id, is_whole)) => self.handle(Input::Copied(id, is_whole)),
-                Ok(Event::Emptied(micro_shard)) => self.handle(Input::Emptied(micro_shard)),
+            let tick = if self.member.is_pulling() { ASK } else { self.patience };
+            match self.events.recv_timeout(tick) {
+                Ok(event) => self.take(event),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if ticked.elapsed() >= tick {
@@ -140,8 +133,27 @@ impl<M: Mode, I: Io> Driver<M, I> {
         }
     }
 
-    fn is_pulling(&self) -> bool {
-        self.member.is_pulling()
+    /// Takes an event, and those that are there by now. Of many orders the last is obeyed, with the newest lease: any
+    /// may be lost, and what they say is said again.
+    fn take(&mut self, event: Event) {
+        let mut orders: Option<Orders> = None;
+        let events: Vec<Event> = std::iter::once(event).chain(self.events.try_iter()).collect();
+        for event in events {
+            match event {
+                Event::Packet(Packet::Orders(mut newer)) => {
+                    newer.lease = newer.lease.max(orders.and_then(|orders| orders.lease));
+                    orders = Some(newer);
+                }
+                Event::Packet(Packet::Message(from, message)) => self.handle(Input::Message(from, message)),
+                // Nodes report to the coordinator alone, and it has made directories of patches.
+                Event::Packet(Packet::Report(_) | Packet::Patch(_)) => {}
+                Event::Copied(id, is_whole) => self.handle(Input::Copied(id, is_whole)),
+                Event::Emptied(micro_shard) => self.handle(Input::Emptied(micro_shard)),
+            }
+        }
+        if let Some(orders) = orders {
+            self.handle(Input::Orders(orders));
+        }
     }
 
     /// Gives an input to the state machine, and does what it says.
