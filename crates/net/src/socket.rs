@@ -5,15 +5,19 @@ use std::{
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
     path::Path,
+    time::Duration,
 };
 
 use rustix::{
     io::Errno,
     net::{
         AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
-        SocketType, socket_with,
+        SocketType, socket_with, sockopt,
     },
 };
+
+/// Time after which a TCP connection between nodes is given up, if bytes are not acknowledged or nothing is heard.
+pub const SILENCE_MAX: Duration = Duration::from_secs(4);
 
 /// A connected stream socket. Its calls never block and never raise SIGPIPE.
 #[derive(Debug)]
@@ -47,6 +51,34 @@ impl Socket {
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
         Ok(Self { fd })
+    }
+
+    /// Begins to connect to `address`: bytes can be sent once the socket is writable, and a refusal closes it.
+    ///
+    /// # Errors
+    /// The kernel's error: no route, or no memory.
+    pub fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let fd = socket_with(family, SocketType::STREAM, flags, None)?;
+        match rustix::net::connect(&fd, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let socket = Self { fd };
+        socket.bound_silence();
+        Ok(socket)
+    }
+
+    /// Lets the kernel close a TCP connection whose other machine is not heard of for [`SILENCE_MAX`], and send at once.
+    pub fn bound_silence(&self) {
+        // They fail on a Unix socket, which needs none of them.
+        let _ = sockopt::set_tcp_nodelay(&self.fd, true);
+        let _ = sockopt::set_socket_keepalive(&self.fd, true);
+        let _ = sockopt::set_tcp_keepidle(&self.fd, SILENCE_MAX / 2);
+        let _ = sockopt::set_tcp_keepintvl(&self.fd, SILENCE_MAX / 4);
+        let _ = sockopt::set_tcp_keepcnt(&self.fd, 2);
+        let _ = sockopt::set_tcp_user_timeout(&self.fd, SILENCE_MAX.as_millis() as u32);
     }
 
     /// Descriptor number, for `stats conns`.
@@ -96,6 +128,11 @@ impl Socket {
     pub fn finish_sending(&self) {
         // A connection that is already broken needs no farewell.
         let _ = rustix::net::shutdown(&self.fd, Shutdown::Write);
+    }
+
+    /// Ends both directions: pollers report a hang-up.
+    pub fn break_off(&self) {
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }
 

@@ -9,7 +9,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::{Wait, epoll::timespec};
+use crate::{Interest, Wait, epoll::timespec};
 
 /// Descriptors that can be waited for at once: two for each RX queue, for connections and
 /// datagrams, and a few of the thread's own.
@@ -64,6 +64,23 @@ impl<'fd> WaitSet<'fd> {
             readable.bits[position / 64] |= u64::from(!entry.revents().is_empty()) << (position % 64);
         }
         Ok(readable)
+    }
+}
+
+/// Waits until `descriptor` is ready for one of the events of `interest`, or has an error; false after `wait`.
+///
+/// # Errors
+/// Only errors that make waiting impossible; a signal ends the wait like its time.
+pub fn wait_ready(descriptor: BorrowedFd<'_>, interest: Interest, wait: Wait) -> io::Result<bool> {
+    let flags = match interest {
+        Interest::Read => PollFlags::IN,
+        Interest::ReadWrite => PollFlags::IN | PollFlags::OUT,
+        Interest::Write => PollFlags::OUT,
+    };
+    match poll(&mut [PollFd::from_borrowed_fd(descriptor, flags)], Some(&timespec(wait))) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -92,6 +92,11 @@ impl Secret {
         self.id
     }
 
+    /// A key for a purpose of its own: nobody can tell it from random bytes who only knows keys for other purposes.
+    pub fn key_for(&self, purpose: &str) -> [u8; Self::BYTES] {
+        blake3::derive_key(purpose, &self.bytes)
+    }
+
     /// Its written form, which reveals the secret.
     pub fn reveal(&self) -> String {
         let digits = self.bytes.iter().map(|byte| format!("{byte:02x}"));
@@ -134,7 +139,7 @@ pub struct SealKeys {
 impl SealKeys {
     /// The keys of a secret.
     pub fn of(secret: &Secret) -> Self {
-        let derived = |purpose| SealKey { id: secret.id, key: blake3::derive_key(purpose, &secret.bytes) };
+        let derived = |purpose| SealKey { id: secret.id, key: secret.key_for(purpose) };
         Self { to_server: derived(TO_SERVER), to_client: derived(TO_CLIENT) }
     }
 }
