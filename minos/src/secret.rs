@@ -1,15 +1,17 @@
-//! `minos secret`: a fresh secret for servers and clients of the native protocol.
+//! `minos secret`: a fresh secret for the native protocol or for a rack; and the files with secrets.
 
 use std::{
     fs::File,
     io::{self, Read, Write},
+    os::unix::fs::PermissionsExt,
+    path::Path,
 };
 
 use anyhow::Context;
 use clap::Args;
 use minos_client::Secret;
 
-/// Print a fresh secret for --native-secret-file and --secret-file.
+/// Print a fresh secret for --native-secret-file and --secret-file, or for --rack-secret.
 ///
 /// It is a line ID:HEX. Redirect it to a file that only the server, or the client, may read.
 #[derive(Debug, Args)]
@@ -29,4 +31,15 @@ pub(crate) fn run(args: &SecretArgs) -> anyhow::Result<()> {
     let [number, bytes @ ..] = random;
     let secret = Secret::new(args.id.unwrap_or(number.max(1)), bytes)?;
     writeln!(io::stdout(), "{}", secret.reveal()).context("cannot write the secret")
+}
+
+/// The secrets in the file that the option `option` names. A file that others may read brings a warning.
+pub(crate) fn read_all(option: &str, path: &Path) -> anyhow::Result<Vec<Secret>> {
+    let name = || format!("{option} {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(name)?;
+    let mode = std::fs::metadata(path).with_context(name)?.permissions().mode();
+    if mode & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "{option}: other users may read it");
+    }
+    Secret::all_in(&text).with_context(name)
 }

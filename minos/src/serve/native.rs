@@ -1,20 +1,15 @@
 //! The options of the native datagram protocol.
 
-use std::{
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Args;
 use minos_base::SizeText;
-use minos_client::Secret;
 use minos_net::Address;
 use minos_node::config::{AccessAdvice, NativeConfig};
 
 use super::values::{AccessMode, Switch};
-use crate::time::parse_time;
+use crate::{secret::read_all, time::parse_time};
 
 /// The options of `minos serve` for the native datagram protocol.
 #[derive(Args, Clone, Debug)]
@@ -80,7 +75,9 @@ impl NativeOptions {
                 bail!("--native {listen}: expected IP:PORT; datagrams do not go to unix: paths")
             }
         };
-        let secrets = self.native_secret_file.as_deref().map(read_secrets).transpose()?.unwrap_or_default();
+        let file = self.native_secret_file.as_deref();
+        let secrets =
+            file.map(|path| read_all("--native-secret-file", path)).transpose()?.unwrap_or_default();
         if secrets.is_empty() && !listen.is_local() {
             tracing::warn!(%address, "--native: whoever can reach it can read and write; see --native-secret-file");
         }
@@ -118,19 +115,10 @@ impl NativeOptions {
     }
 }
 
-fn read_secrets(path: &Path) -> anyhow::Result<Vec<Secret>> {
-    let name = || format!("--native-secret-file {}", path.display());
-    let text = std::fs::read_to_string(path).with_context(name)?;
-    let mode = std::fs::metadata(path).with_context(name)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "--native-secret-file: other users may read it");
-    }
-    Secret::all_in(&text).with_context(name)
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use minos_client::Secret;
 
     use super::*;
 

@@ -4,9 +4,10 @@ use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{bail, ensure};
 use clap::Args;
+use minos_net::Address;
 use minos_node::config::{Managed, RackConfig, RackNode};
 
-use crate::time::parse_time;
+use crate::{secret::read_all, time::parse_time};
 
 /// The options of `minos serve` for a node of a rack.
 #[derive(Args, Clone, Debug)]
@@ -18,10 +19,15 @@ pub(crate) struct RackOptions {
     /// Number of this node in --peers, from 0 on
     #[arg(long, value_name = "N", requires = "rack")]
     node: Option<usize>,
-    /// Unix sockets of all nodes, in the order of their numbers: each UNIT@PATH, or PATH for unit 0. The nodes of a unit
-    /// read each other's memory. With --native, behind each = and the address at which native clients find it
-    #[arg(long, value_name = "UNIT@PATH[=IP:PORT]", value_delimiter = ',', requires = "rack")]
+    /// All nodes, in the order of their numbers: each UNIT@PATH, a Unix socket, or UNIT@IP:PORT, for nodes of other
+    /// machines alone; without UNIT@, unit 0. The nodes of a unit read each other's memory if they are on one machine.
+    /// With --native, behind each = and the address at which native clients find it
+    #[arg(long, value_name = "UNIT@PATH|IP:PORT[=IP:PORT]", value_delimiter = ',', requires = "rack")]
     peers: Vec<Peer>,
+    /// File with secrets as `minos secret` prints them, one a line: other nodes must know one of them, and links to them
+    /// are sealed with the first. Needed if one of --peers is IP:PORT
+    #[arg(long, value_name = "PATH", requires = "rack")]
+    rack_secret: Option<PathBuf>,
     /// Stop when the process ends that has started this one
     #[arg(long, hide = true)]
     pub(super) ends_with_parent: bool,
@@ -43,11 +49,14 @@ pub(crate) struct RackOptions {
     rack_waiting: usize,
 }
 
+const EXPECTED: &str =
+    "expected UNIT@/PATH of a Unix socket, or UNIT@IP:PORT at which the other nodes find this one";
+
 /// A node in `--peers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     unit: u32,
-    path: PathBuf,
+    address: Address,
     native: Option<SocketAddr>,
 }
 
@@ -62,16 +71,20 @@ impl FromStr for Peer {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (unit, path) = text.split_once('@').unwrap_or(("0", text));
+        let (unit, address) = text.split_once('@').unwrap_or(("0", text));
         let unit = unit.parse().map_err(|_| format!("{unit} is not the number of a unit"))?;
-        let path = path.strip_prefix("unix:").unwrap_or(path);
-        let (path, native) = path.split_once('=').map_or((path, None), |(path, native)| (path, Some(native)));
+        let (address, native) =
+            address.split_once('=').map_or((address, None), |(address, native)| (address, Some(native)));
         let native = native.map(|native| native.parse().map_err(|_| format!("{native} is not IP:PORT")));
-        if !path.starts_with('/') {
-            return Err("expected UNIT@/PATH of a Unix socket; nodes on other machines cannot be named yet"
-                .to_owned());
+        let address: Address = address.parse().map_err(|_| EXPECTED)?;
+        let is_reachable = match &address {
+            Address::Unix(path) => path.is_absolute(),
+            Address::Tcp(address) => address.port() != 0 && !address.ip().is_unspecified(),
+        };
+        if !is_reachable {
+            return Err(EXPECTED.to_owned());
         }
-        Ok(Self { unit, path: path.into(), native: native.transpose()? })
+        Ok(Self { unit, address, native: native.transpose()? })
     }
 }
 
@@ -92,7 +105,18 @@ impl RackOptions {
         }
         self.check_native(node, serves.native)?;
         let nodes = self.peers.iter().cloned();
-        let nodes = nodes.map(|Peer { unit, path, native }| RackNode { unit, path, native });
+        let nodes = nodes.map(|Peer { unit, address, native }| RackNode { unit, address, native });
+        let file = self.rack_secret.as_deref();
+        let secrets = file.map(|path| read_all("--rack-secret", path)).transpose()?.unwrap_or_default();
+        ensure!(
+            !secrets.is_empty() || self.peers.iter().all(|peer| matches!(peer.address, Address::Unix(_))),
+            "--peers: whoever reaches a node at IP:PORT could read and write; --rack-secret is needed"
+        );
+        ensure!(
+            self.coordinator.is_none()
+                || self.peers.iter().all(|peer| matches!(peer.address, Address::Unix(_))),
+            "--coordinator: micro-shards move between the nodes of one machine only, for now; --peers names others"
+        );
         Ok(Some(RackConfig {
             name: name.clone(),
             node,
@@ -104,6 +128,7 @@ impl RackOptions {
                 .coordinator
                 .clone()
                 .map(|coordinator| Managed { coordinator, lease: self.rack_lease }),
+            secrets,
         }))
     }
 
@@ -150,13 +175,20 @@ mod tests {
 
     #[test]
     fn peers_are_read() {
-        let peer = |unit, path: &str| Ok(Peer { unit, path: path.into(), native: None });
+        let peer = |unit, path: &str| Ok(Peer { unit, address: Address::Unix(path.into()), native: None });
         assert_eq!("/a".parse(), peer(0, "/a"));
         assert_eq!("3@/a@b".parse(), peer(3, "/a@b"));
         assert_eq!("1@unix:/a".parse(), peer(1, "/a"));
         let native = Some("10.0.0.1:7".parse().unwrap());
-        assert_eq!("2@/a=10.0.0.1:7".parse(), Ok(Peer { unit: 2, path: "/a".into(), native }));
-        for text in ["", "a", "x@/a", "1@127.0.0.1:1", "-1@/a", "/a=", "/a=localhost:1"] {
+        assert_eq!(
+            "2@/a=10.0.0.1:7".parse(),
+            Ok(Peer { unit: 2, address: Address::Unix("/a".into()), native })
+        );
+        let address = Address::Tcp("10.0.0.2:8".parse().unwrap());
+        assert_eq!("2@10.0.0.2:8=10.0.0.1:7".parse(), Ok(Peer { unit: 2, address, native }));
+        for text in
+            ["", "a", "x@/a", "1@127.0.0.1:0", "1@0.0.0.0:1", "1@unix:a", "-1@/a", "/a=", "/a=localhost:1"]
+        {
             assert!(text.parse::<Peer>().is_err(), "{text}");
         }
     }

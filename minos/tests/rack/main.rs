@@ -249,7 +249,7 @@ fn what_does_not_go_with_a_rack_is_refused() {
         (&["serve", "--rack", "a b", "--node", "0", "--peers", "/a", "--hash-seed", "1"], "--rack a b"),
         (
             &["serve", "--rack", "r", "--node", "0", "--peers", "10.0.0.1:1", "--hash-seed", "1"],
-            "other machines",
+            "--rack-secret is needed",
         ),
         (
             &["serve", "--rack", "r", "--node", "0", "--peers", "/a=127.0.0.1:1", "--hash-seed", "1"],

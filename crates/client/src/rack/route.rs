@@ -139,7 +139,9 @@ impl Router {
     pub(super) fn on_stray(&mut self, stray: Stray, now_ns: u64) {
         let Stray { request, owner, epoch, .. } = stray;
         let id = OpId(request.tag as u32);
-        let Some(slot) = self.slots.get_mut(id) else { return };
+        if self.slots.get_mut(id).is_none() {
+            return;
+        }
         if self.map.as_ref().is_some_and(|map| u64::from(map.epoch()) < epoch) {
             self.want_directory(now_ns);
         }

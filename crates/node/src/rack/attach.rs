@@ -120,7 +120,8 @@ impl<M: Mode> Attacher<M> {
 /// The node cannot be reached, or its memory is not one that this node could read.
 pub(super) fn attach<M: Mode>(rack: &Rack<M>, store: &Engine<M>, node: usize) -> io::Result<Attached<M>> {
     let other = rack.config.nodes.get(node).ok_or_else(|| io::Error::other("there is no such node"))?;
-    let stream = UnixStream::connect(memory_path(&other.path))?;
+    let path = other.path().ok_or(io::ErrorKind::Unsupported)?;
+    let stream = UnixStream::connect(memory_path(path))?;
     stream.set_read_timeout(Some(PASS_MAX))?;
     let memory = take_file(&stream)?;
     let is_kept = File::from(memory.try_clone()?).metadata()?.nlink() > 0;

@@ -1,8 +1,15 @@
 //! The options of a node of a rack.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use minos_base::hash_key;
+use minos_net::Address;
+use minos_proto::native::Secret;
+use minos_sealed::Keys;
 use minos_unit::MICRO_SHARDS_MAX;
 
 use crate::server::config::{InvalidOption, bound};
@@ -30,6 +37,9 @@ pub struct RackConfig {
     pub waiting_max: usize,
     /// Who moves micro-shards between nodes, if anyone does.
     pub managed: Option<Managed>,
+    /// Secrets, one of which the other nodes must know; links are sealed with the first. Without any, links are not
+    /// sealed.
+    pub secrets: Vec<Secret>,
 }
 
 /// How a node takes part in a rack that has a coordinator.
@@ -46,13 +56,34 @@ pub struct Managed {
 pub struct RackNode {
     /// Its unit, whose nodes read each other's memory.
     pub unit: u32,
-    /// Its Unix socket for forwarded commands. It passes its memory at the same path with `.memory` behind it.
-    pub path: PathBuf,
+    /// Where it listens for forwarded commands. At a Unix socket, it passes its memory too, at the same path with
+    /// `.memory` behind it.
+    pub address: Address,
     /// Where native clients say hello to it; `None` if they cannot reach it.
     pub native: Option<SocketAddr>,
 }
 
+impl RackNode {
+    /// The path of its socket, if it is on this machine.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        match &self.address {
+            Address::Unix(path) => Some(path),
+            Address::Tcp(_) => None,
+        }
+    }
+}
+
 impl RackConfig {
+    /// The keys of the links, if they are sealed.
+    pub(crate) fn keys(&self) -> Option<Keys> {
+        (!self.secrets.is_empty()).then(|| Keys::new(&self.name, &self.secrets))
+    }
+
+    /// True if this node could read the memory of another, or another this one's: both are on one machine.
+    pub(crate) fn is_near(&self, node: usize) -> bool {
+        [self.node, node].iter().all(|&node| self.nodes[node].path().is_some())
+    }
+
     /// The seed of the public hash that chooses a key's micro-shard. Clients compute it, as a key's direction: it is the
     /// same at all nodes, also after a restart, and reveals nothing of the place in a table.
     pub(crate) fn direction_seed(&self) -> u64 {

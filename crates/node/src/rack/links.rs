@@ -4,21 +4,22 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::{AsFd, BorrowedFd},
-    path::PathBuf,
     time::{Duration, Instant},
 };
 
 use minos_engine::Mode;
-use minos_net::{Interest, Poller, Progress, Ready, Token, Wait};
+use minos_net::{Address, Interest, Poller, Progress, Ready, Token, Wait};
 use minos_proto::memcache::{BadReply, Replies, text};
+use minos_sealed::{Ends, Keys, Purpose};
 
 use super::{
-    Forward, NOT_OWNER, RackCounters, RackView,
+    Forward, NOT_OWNER, RackView,
     config::RackConfig,
     holes::{Forwards, Hole},
 };
 use crate::{
     ops::{Admin, Next, receiving::ReceivePermit},
+    server::control::Seldom,
     tcp::connection::{Buffer, Connection, Stream},
 };
 
@@ -28,6 +29,12 @@ const LINKS_PER_NODE: usize = 2;
 const RETRY: Duration = Duration::from_millis(10);
 /// Time after which a command that is parked is tried again, if nothing has changed before.
 const PARKED: Duration = Duration::from_micros(500);
+/// The same, after a node has refused this one, or has not answered in time: a handshake costs both some work.
+const REFUSED_RETRY: Duration = Duration::from_millis(100);
+/// Time for the handshake of a link on which no command waits.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
+/// Time between two lines about links that are refused.
+const LINE_EVERY: Duration = Duration::from_secs(60);
 /// Bytes received at a time.
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Bytes of a reply from which on it needs a permit.
@@ -52,14 +59,34 @@ pub(crate) struct Links<M: Mode, P> {
     buffer: Box<[u8]>,
     /// Name of the rack.
     rack: String,
+    /// This node's number.
+    own: u16,
+    /// For sealed links.
+    keys: Option<Keys>,
+    log: RefusedLog,
     timeout: Duration,
     waiting_max: usize,
+}
+
+/// Says seldom that links are refused.
+struct RefusedLog(Seldom);
+
+impl RefusedLog {
+    fn warn(&mut self, node: usize, now: Instant) {
+        if let Some(times) = self.0.happened(now) {
+            tracing::warn!(
+                node,
+                times,
+                "a link was not opened: no route, or the other node has another --rack-secret"
+            );
+        }
+    }
 }
 
 /// A connection to one node.
 struct Link {
     node: usize,
-    path: PathBuf,
+    address: Address,
     stream: Option<Stream>,
     /// Bytes to send.
     output: Buffer,
@@ -75,6 +102,8 @@ struct Link {
     moved: Instant,
     /// When it may be tried again.
     retry: Instant,
+    /// When the handshake of a sealed link has begun that is not over.
+    opening: Option<Instant>,
 }
 
 /// A command that is at no link.
@@ -163,7 +192,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
     pub(crate) fn new(poller: P, config: &RackConfig, now: Instant) -> Self {
         let link = |number: usize| Link {
             node: number / LINKS_PER_NODE,
-            path: config.nodes[number / LINKS_PER_NODE].path.clone(),
+            address: config.nodes[number / LINKS_PER_NODE].address.clone(),
             stream: None,
             output: Buffer::default(),
             is_blocked: false,
@@ -174,6 +203,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             waiting: VecDeque::new(),
             moved: now,
             retry: now,
+            opening: None,
         };
         Self {
             links: (0..config.nodes.len() * LINKS_PER_NODE).map(link).collect(),
@@ -187,6 +217,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
             routes: 0,
             buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
             rack: config.name.clone(),
+            own: config.node as u16,
+            keys: config.keys(),
+            log: RefusedLog(Seldom::new(LINE_EVERY)),
             timeout: config.timeout,
             waiting_max: config.waiting_max,
         }
@@ -363,21 +396,28 @@ impl<M: Mode, P: Poller> Links<M, P> {
 
     fn open(&mut self, number: usize, now: Instant) -> io::Result<()> {
         let link = &mut self.links[number];
-        if let Some(stream) = &link.stream {
+        if let Some(stream) = &mut link.stream {
             // Nobody has watched an idle link: its node may be another process by now.
             let is_there = !link.waiting.is_empty() || stream.receive(&mut [0]) == Progress::Blocked;
             if is_there {
                 return Ok(());
             }
             self.poller.remove(Token(number as u64), stream.as_fd());
-            link.reset();
+            if link.reset(now) {
+                self.log.warn(link.node, now);
+            }
         }
         if now < link.retry {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let stream = Stream::connect(&link.path).inspect_err(|_| link.retry = now + RETRY)?;
+        let ends = Ends { purpose: Purpose::Commands, from: self.own, to: link.node as u16 };
+        let sealing = self.keys.as_ref().map(|keys| (keys, ends));
+        let stream = Stream::connect(&link.address, sealing).inspect_err(|_| link.retry = now + RETRY)?;
         self.poller.add(Token(number as u64), stream.as_fd(), Interest::ReadWrite)?;
-        link.output.append(&hello(&self.rack, link.node));
+        if self.keys.is_none() {
+            link.output.append(&hello(&self.rack, link.node));
+        }
+        link.opening = (!stream.is_open()).then_some(now);
         link.stream = Some(stream);
         Ok(())
     }
@@ -419,7 +459,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
     fn send(&mut self, number: usize, rack: &RackView<M>, now: Instant) -> bool {
         let link = &mut self.links[number];
         let mut found = false;
-        while let Some(stream) = &link.stream
+        while let Some(stream) = &mut link.stream
             && !link.output.is_empty()
             && !link.is_blocked
         {
@@ -442,7 +482,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
     fn receive(&mut self, number: usize, (admin, rack): (&dyn Admin, &RackView<M>), now: Instant) {
         for _ in 0..RECEIPTS_MAX {
             let link = &mut self.links[number];
-            let Some(stream) = &link.stream else { return };
+            let Some(stream) = &mut link.stream else { return };
             let received = match stream.receive(&mut self.buffer) {
                 Progress::Bytes(received) => received,
                 Progress::Blocked => return,
@@ -513,25 +553,33 @@ impl<M: Mode, P: Poller> Links<M, P> {
         Ok(())
     }
 
-    /// Closes a link; the commands under way there may or may not have been executed. Reads are tried again, if their
-    /// micro-shard may move.
+    /// Closes a link; the commands under way there may or may not have been executed, if it was open. Where micro-shards
+    /// may move, those that were not, and reads, are tried again.
     fn close(&mut self, number: usize, rack: &RackView<M>, now: Instant) {
         let counters = &rack.counters;
         let link = &mut self.links[number];
         if let Some(stream) = &link.stream {
             self.poller.remove(Token(number as u64), stream.as_fd());
         }
-        link.reset();
         let node = link.node;
-        for Waiting { part, forward, since } in std::mem::take(&mut link.waiting) {
+        let is_refused = link.reset(now);
+        let failure = if is_refused { Failure::Unreachable } else { Failure::Lost };
+        if is_refused {
+            self.log.warn(node, now);
+        }
+        for Waiting { part, forward, since } in std::mem::take(&mut self.links[number].waiting) {
             self.under_way -= 1;
             match part {
-                Some(part) if forward.is_read && rack.is_managed() => {
-                    self.park(part, forward, (Failure::Lost, since), (rack, now));
+                Some(part)
+                    if rack.is_managed()
+                        && forward.micro_shard.is_some()
+                        && (is_refused || forward.is_read) =>
+                {
+                    self.park(part, forward, (failure, since), (rack, now));
                 }
                 Some(part) => {
                     counters.forward_failed.count();
-                    self.fail(part, forward.is_silent, Failure::Lost, node);
+                    self.fail(part, forward.is_silent, failure, node);
                 }
                 None => counters.forward_failed.count(),
             }
@@ -539,7 +587,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
     }
 
     /// Gives up the commands whose time is over.
-    pub(crate) fn give_up_late(&mut self, counters: &RackCounters, now: Instant) {
+    pub(crate) fn give_up_late(&mut self, rack: &RackView<M>, now: Instant) {
+        let counters = &rack.counters;
+        self.go_on_opening(rack, now);
         if self.under_way == 0 {
             return;
         }
@@ -560,15 +610,41 @@ impl<M: Mode, P: Poller> Links<M, P> {
             }
         }
     }
+
+    /// Goes on with handshakes, also where no command waits. A link that is late is closed: the commands there were not
+    /// sent, and must not be executed after they have failed.
+    fn go_on_opening(&mut self, rack: &RackView<M>, now: Instant) {
+        for number in 0..self.links.len() {
+            let link = &mut self.links[number];
+            let (Some(since), Some(stream)) = (link.opening, &mut link.stream) else { continue };
+            if stream.receive(&mut []) == Progress::Closed {
+                self.close(number, rack, now);
+            } else if stream.is_open() {
+                (link.opening, link.is_blocked) = (None, false);
+                self.send(number, rack, now);
+            } else {
+                let oldest = link.waiting.front().map(|waiting| waiting.since);
+                let (since, time) = oldest.map_or((since, HANDSHAKE_MAX), |oldest| (oldest, self.timeout));
+                if now.saturating_duration_since(since) >= time {
+                    self.close(number, rack, now);
+                }
+            }
+        }
+    }
 }
 
 impl Link {
-    /// Closes the stream, and forgets what belonged to it.
-    fn reset(&mut self) {
-        self.stream = None;
+    /// Closes the stream, and forgets what belonged to it; true if it was never open.
+    fn reset(&mut self, now: Instant) -> bool {
+        let is_refused = self.stream.take().is_some_and(|stream| !stream.is_open());
+        if is_refused {
+            self.retry = now + REFUSED_RETRY;
+        }
+        self.opening = None;
         (self.output, self.replies, self.drops, self.is_blocked) = Default::default();
         self.input = Vec::new();
         self.permit = None;
+        is_refused
     }
 
     /// Asks for memory once a reply turns out to be large, or else drops it as it arrives.

@@ -3,7 +3,7 @@
 //!
 //! A key belongs to a micro-shard and that to one node, which executes all writes to it. A node reads items of
 //! the other nodes of its unit in their memory. Whatever it cannot do so it forwards to the owner, over a Unix
-//! socket, in memcached's protocol. With a coordinator, micro-shards move between nodes while they are used.
+//! socket or TCP, in memcached's protocol. With a coordinator, micro-shards move between nodes while they are used.
 
 mod attach;
 pub(crate) mod config;

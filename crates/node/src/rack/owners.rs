@@ -65,8 +65,12 @@ impl<M: Mode> Rack<M> {
     pub(crate) fn new(config: RackConfig, workers: usize) -> Self {
         let directory = first_directory(&config);
         let mine = config.nodes[config.node].unit;
-        let neighbour = |node: &RackNode| {
-            let state = if node.unit == mine { "not attached" } else { "of another unit" };
+        let neighbour = |(number, node): (usize, &RackNode)| {
+            let state = match node.unit == mine {
+                true if config.is_near(number) => "not attached",
+                true => "on another machine",
+                false => "of another unit",
+            };
             Mutex::new(Neighbour { table: None, state })
         };
         let readers = Readers::default();
@@ -77,7 +81,7 @@ impl<M: Mode> Rack<M> {
             direction_seed: config.direction_seed(),
             routes: Routes::new(config.micro_shards, workers),
             directory: Mutex::new((directory.encode().into(), 0)),
-            neighbours: config.nodes.iter().map(neighbour).collect(),
+            neighbours: config.nodes.iter().enumerate().map(neighbour).collect(),
             config,
         }
     }
@@ -121,11 +125,12 @@ impl<M: Mode> Rack<M> {
         store.raise_cas((self.config.node as u64 + 1) << CAS_SHIFT);
     }
 
-    /// The other nodes of this node's unit.
+    /// The other nodes of this node's unit whose memory it reads.
     pub(crate) fn unit(&self) -> impl Iterator<Item = usize> + '_ {
         let nodes = &self.config.nodes;
         let mine = nodes[self.config.node].unit;
-        (0..nodes.len()).filter(move |&node| node != self.config.node && nodes[node].unit == mine)
+        let others = (0..nodes.len()).filter(|&node| node != self.config.node && self.config.is_near(node));
+        others.filter(move |&node| nodes[node].unit == mine)
     }
 
     /// The memory of a node, if it is attached.

@@ -242,6 +242,8 @@ impl<M: Mode, I: Io> Shared<M, I> {
     fn rack_stats(&self, emit: Emit<'_>) {
         let Some(rack) = &self.rack else { return };
         rack.emit(emit);
+        emit("links", &if rack.config.secrets.is_empty() { "not sealed" } else { "sealed" });
+        self.gate.all().for_each(|(name, value)| emit(name, &value));
         let Load { reads, writes, busy_us } = self.load();
         emit("load_reads", &reads);
         emit("load_writes", &writes);

@@ -22,12 +22,7 @@ use super::{
 };
 use crate::{
     ops::flush_if_due,
-    tcp::{
-        connection::{Connection, Stream},
-        queue::Arrival,
-        registry::Entry,
-        session::StreamListener,
-    },
+    tcp::{connection::Stream, session::StreamListener},
 };
 
 /// Listening sockets one server may have.
@@ -145,28 +140,10 @@ impl<M: Mode, I: Io> Control<M, I> {
     /// Deals connections to the RX queues in turn: a hash of the address would spread few connections
     /// unevenly.
     fn deal(&mut self, index: usize, stream: Stream) {
-        let shared = &self.shared;
         let StreamListener { listener, protocol } = &self.listeners[index];
-        let home = self.next_queue;
-        let entry = || {
-            let listen_address = listener.address().to_string();
-            Entry::new(stream.number(), home, listen_address, stream.peer_text(), shared.clock.seconds())
-        };
-        let Some(registration) = shared.connections.register(shared.config.connections_max, entry) else {
-            // A client that does not take these few bytes still sees the connection closed.
-            let _ = stream.send(protocol.too_many_connections());
-            return stream.finish_sending();
-        };
-        self.next_queue = (home + 1) % shared.queues.len();
-        let connection =
-            Box::new(Connection::new(stream, protocol.session(&shared.config), home, registration));
-        if shared.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
-            // Cannot happen: the ring has room for every connection allowed. The client sees its connection
-            // closed.
-            tracing::error!(home, "an RX queue has no place for a connection that was permitted");
-            return;
+        if self.shared.deal(stream, (*protocol, listener.address()), self.next_queue) {
+            self.next_queue = (self.next_queue + 1) % self.shared.queues.len();
         }
-        shared.wake_server(&shared.plan.in_force().assignment, home);
     }
 
     /// Makes the plan for the next epoch from the sizes that the workers counted (Minos §3.1); returns how many.
@@ -201,21 +178,23 @@ impl<M: Mode, I: Io> Control<M, I> {
     }
 }
 
-/// Time between two lines.
-const LINE_EVERY: Duration = Duration::from_secs(1);
-
-/// Limits a repeated event to one log line a second; the first is logged at once.
-#[derive(Debug, Default)]
+/// Limits a repeated event to one log line in a time; the first is logged at once.
+#[derive(Debug)]
 pub(crate) struct Seldom {
+    every: Duration,
     last: Option<Instant>,
     unsaid: u64,
 }
 
 impl Seldom {
+    pub(crate) fn new(every: Duration) -> Self {
+        Self { every, last: None, unsaid: 0 }
+    }
+
     /// Counts the event; returns the count since the last line if a line is due.
     pub(crate) fn happened(&mut self, now: Instant) -> Option<u64> {
         self.unsaid += 1;
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) < LINE_EVERY) {
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.every) {
             return None;
         }
         self.last = Some(now);
@@ -230,7 +209,7 @@ mod tests {
     #[test]
     fn a_line_a_second_tells_of_all() {
         let start = Instant::now();
-        let mut seldom = Seldom::default();
+        let mut seldom = Seldom::new(Duration::from_secs(1));
         // A hundred events a second, for a little over three seconds.
         let due =
             (0..=300).filter_map(|n| Some((n, seldom.happened(start + n * Duration::from_millis(10))?)));

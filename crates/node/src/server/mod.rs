@@ -4,6 +4,7 @@
 mod admin;
 pub mod config;
 pub(crate) mod control;
+mod gate;
 mod keeping;
 mod mailbox;
 pub(crate) mod operator;

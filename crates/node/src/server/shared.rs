@@ -10,12 +10,13 @@ use std::{
 
 use minos_base::Clock;
 use minos_engine::{Engine, Mode};
-use minos_net::Io;
+use minos_net::{Address, Io};
 use minos_sched::{Assignment, Decision, Plan, Policy, WorkerId, WorkerSet};
 use minos_tier::Tier;
 
 use super::{
     config::{DispatchChoice, ServerConfig},
+    gate::GateCounters,
     mailbox::Mailbox,
     stop::Stop,
 };
@@ -23,7 +24,12 @@ use crate::{
     datagram::{native::NativeShared, ports::Ports},
     ops::{Prefixes, counters::Totals, receiving::Receiving},
     rack::Rack,
-    tcp::{queue::RxQueue, registry::Registry},
+    tcp::{
+        connection::{Connection, Stream},
+        queue::{Arrival, RxQueue},
+        registry::{Entry, Registry},
+        session::Protocol,
+    },
     worker::rings::WorkerShared,
 };
 
@@ -55,6 +61,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) tier: Option<Arc<Tier>>,
     /// The rack, if this server is one of its nodes.
     pub(crate) rack: Option<Arc<Rack<M>>>,
+    /// Of the handshakes of other nodes.
+    pub(crate) gate: GateCounters,
     /// Requests to the control thread.
     pub(crate) mailbox: Mailbox,
 }
@@ -68,6 +76,35 @@ pub(crate) struct NativeSide<M: Mode, P> {
 impl<M: Mode, I: Io> Shared<M, I> {
     pub(crate) fn worker(&self, id: WorkerId) -> &WorkerShared<M> {
         &self.workers[id.index()]
+    }
+
+    /// Gives a connection that was accepted at `address` to RX queue `home`; false if too many are open.
+    pub(crate) fn deal(
+        &self,
+        mut stream: Stream,
+        (protocol, address): (Protocol, &Address),
+        home: usize,
+    ) -> bool {
+        let entry = || {
+            let listen_address = address.to_string();
+            Entry::new(stream.number(), home, listen_address, stream.peer_text(), self.clock.seconds())
+        };
+        let Some(registration) = self.connections.register(self.config.connections_max, entry) else {
+            // A client that does not take these few bytes still sees the connection closed.
+            let _ = stream.send(protocol.too_many_connections());
+            stream.finish_sending();
+            return false;
+        };
+        let connection =
+            Box::new(Connection::new(stream, protocol.session(&self.config), home, registration));
+        if self.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
+            // Cannot happen: the ring has room for every connection allowed. The client sees its connection
+            // closed.
+            tracing::error!(home, "an RX queue has no place for a connection that was permitted");
+            return false;
+        }
+        self.wake_server(&self.plan.in_force().assignment, home);
+        true
     }
 
     /// Wakes the workers that poll RX queue `queue` under `assignment`; true if one of them slept. A worker

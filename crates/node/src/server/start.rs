@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use minos_base::limits::BURST_MAX;
@@ -24,6 +24,7 @@ use minos_tier::{Keeper, Tier};
 use super::{
     config::{InvalidOption, ServerConfig},
     control::{Control, LISTENERS_MAX, Seldom},
+    gate::{Gate, GateCounters},
     keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
@@ -158,8 +159,12 @@ impl Server {
         let policy = operator::policy(choice, &config)?;
         let mut listeners = listen(&config.memcached, Protocol::Memcache)?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
-        let socket = config.rack.as_ref().map(|rack| Address::Unix(rack.nodes[rack.node].path.clone()));
-        listeners.extend(listen(socket.as_slice(), Protocol::Peer)?);
+        let own = config.rack.as_ref().map(|rack| rack.nodes[rack.node].address.clone());
+        let keys = config.rack.as_ref().and_then(RackConfig::keys);
+        let protocol = if keys.is_some() { Protocol::ProvenPeer } else { Protocol::Peer };
+        let mut peers = listen(own.as_slice(), protocol)?;
+        let gate = keys.zip(peers.pop_if(|_| protocol == Protocol::ProvenPeer));
+        listeners.extend(peers);
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
         let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
         let stop = Arc::clone(&shared.stop);
@@ -170,6 +175,10 @@ impl Server {
         if let Some(keeper) = keeper {
             let shared = Arc::clone(&shared);
             server.spawn("minos-keeper".to_owned(), move || keep(keeper, &shared))?;
+        }
+        if let Some((keys, StreamListener { listener, .. })) = gate {
+            let gate = Gate::new(Arc::clone(&shared), (listener, keys), io.poller()?);
+            server.spawn("minos-gate".to_owned(), move || gate.run())?;
         }
         if let Some(attacher) = attacher(&shared)? {
             server.spawn("minos-rack".to_owned(), move || attacher.run())?;
@@ -189,7 +198,7 @@ impl Server {
             listeners,
             counts: EpochCounts::new(),
             next_queue: 0,
-            accept_log: Seldom::default(),
+            accept_log: Seldom::new(Duration::from_secs(1)),
         };
         server.spawn("minos-control".to_owned(), move || control.run())?;
         Ok(server)
@@ -311,6 +320,7 @@ pub(crate) fn share<M: Mode, I: Io>(
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
     let shared = Shared {
         rack: rack.map(Arc::new),
+        gate: GateCounters::default(),
         workers_left: AtomicUsize::new(workers.len()),
         plan: Arc::new(PlanCell::new(in_force)),
         store,
@@ -333,10 +343,11 @@ pub(crate) fn share<M: Mode, I: Io>(
     Ok(Arc::new(shared))
 }
 
-/// The thread that passes this node's memory and attaches that of others, if the server is a node of a rack.
+/// The thread that passes this node's memory and attaches that of others, if the server is a node of a rack and others
+/// may be on the same machine.
 fn attacher<M: Mode, I: Io>(shared: &Arc<Shared<M, I>>) -> Result<Option<Attacher<M>>, StartError> {
     let Some(rack) = &shared.rack else { return Ok(None) };
-    let path = memory_path(&rack.config.nodes[rack.config.node].path);
+    let Some(path) = rack.config.nodes[rack.config.node].path().map(memory_path) else { return Ok(None) };
     let listener = Listener::bind_private(&Address::Unix(path.clone()))
         .map_err(|error| StartError::Listen { address: Address::Unix(path), error })?;
     Ok(Some(Attacher {

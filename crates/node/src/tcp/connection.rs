@@ -3,11 +3,11 @@
 use std::{
     io::{self, IoSlice},
     os::fd::{AsFd, BorrowedFd},
-    path::Path,
 };
 
 use minos_engine::Mode;
-use minos_net::{Progress, Socket, Token};
+use minos_net::{Address, Progress, Socket, Token};
+use minos_sealed::{Ends, Keys, Sealed};
 
 use super::{registry::Registration, session::Session};
 use crate::ops::{Fetched, Next, receiving::ReceivePermit};
@@ -82,30 +82,49 @@ impl Connection {
 pub(crate) enum Stream {
     /// The client's bytes as they are.
     Plain(Socket),
+    /// Between nodes that have proven to each other that they know the rack's secret.
+    Sealed(Box<Sealed<Socket>>),
     /// Bytes as a test says.
     #[cfg(test)]
     Scripted(super::script::Script),
 }
 
 impl Stream {
-    /// A stream to the Unix socket at `path`.
-    pub(crate) fn connect(path: &Path) -> io::Result<Self> {
-        Socket::connect(path).map(Self::Plain)
+    /// A stream to the node at `address`, sealed if there are keys. One over TCP may still be refused.
+    pub(crate) fn connect(address: &Address, sealing: Option<(&Keys, Ends)>) -> io::Result<Self> {
+        let socket = match address {
+            Address::Unix(path) => Socket::connect(path)?,
+            Address::Tcp(address) => Socket::connect_tcp(*address)?,
+        };
+        let Some((keys, ends)) = sealing else { return Ok(Self::Plain(socket)) };
+        Ok(Self::Sealed(Box::new(Sealed::connect(socket, keys, ends)?)))
+    }
+
+    /// False as long as the other end has not proven to know the secret. No byte has been sent before.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        match self {
+            Self::Sealed(sealed) => sealed.is_open(),
+            _ => true,
+        }
     }
 
     #[inline]
-    pub(crate) fn receive(&self, buffer: &mut [u8]) -> Progress {
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Progress {
         match self {
             Self::Plain(socket) => socket.receive(buffer),
+            Self::Sealed(sealed) => sealed.receive(buffer),
             #[cfg(test)]
             Self::Scripted(script) => script.receive(buffer),
         }
     }
 
+    /// Sends from the front of `bytes`. While it is blocked, the next call must begin with the same bytes.
     #[inline]
-    pub(crate) fn send(&self, bytes: &[u8]) -> Progress {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Progress {
         match self {
             Self::Plain(socket) => socket.send(bytes),
+            Self::Sealed(sealed) => sealed.send(bytes),
             #[cfg(test)]
             Self::Scripted(script) => script.send(bytes),
         }
@@ -113,9 +132,10 @@ impl Stream {
 
     /// Sends from the front of several pieces in one call; with `more`, bytes follow at once.
     #[inline]
-    pub(crate) fn send_pieces(&self, pieces: &[IoSlice<'_>], more: bool) -> Progress {
+    pub(crate) fn send_pieces(&mut self, pieces: &[IoSlice<'_>], more: bool) -> Progress {
         match self {
             Self::Plain(socket) => socket.send_pieces(pieces, more),
+            Self::Sealed(sealed) => sealed.send_pieces(pieces),
             #[cfg(test)]
             Self::Scripted(script) => script.send_pieces(pieces),
         }
@@ -123,28 +143,26 @@ impl Stream {
 
     /// Tells the peer that nothing more will be sent.
     pub(crate) fn finish_sending(&self) {
-        match self {
-            Self::Plain(socket) => socket.finish_sending(),
-            #[cfg(test)]
-            Self::Scripted(_) => (),
-        }
+        self.socket().into_iter().for_each(Socket::finish_sending);
     }
 
     /// The number of the socket's descriptor, for `stats conns`.
     pub(crate) fn number(&self) -> i32 {
-        match self {
-            Self::Plain(socket) => socket.number(),
-            #[cfg(test)]
-            Self::Scripted(_) => 0,
-        }
+        self.socket().map_or(0, Socket::number)
     }
 
     /// The client's address as text; empty when the client is gone or has none.
     pub(crate) fn peer_text(&self) -> String {
+        self.socket().map_or_else(String::new, Socket::peer_text)
+    }
+
+    /// The socket below, if it is no test's.
+    fn socket(&self) -> Option<&Socket> {
         match self {
-            Self::Plain(socket) => socket.peer_text(),
+            Self::Plain(socket) => Some(socket),
+            Self::Sealed(sealed) => Some(sealed.wire()),
             #[cfg(test)]
-            Self::Scripted(_) => String::new(),
+            Self::Scripted(_) => None,
         }
     }
 }
@@ -154,6 +172,7 @@ impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Plain(socket) => socket.as_fd(),
+            Self::Sealed(sealed) => sealed.as_fd(),
             #[cfg(test)]
             Self::Scripted(script) => script.as_fd(),
         }

@@ -14,6 +14,8 @@ pub(crate) enum Protocol {
     Memcache,
     /// The same, from another node of the rack.
     Peer,
+    /// The same, once that node has proven to know the rack's secret, and which rack and node it means.
+    ProvenPeer,
 }
 
 /// The state of a connection's protocol between two visits.
@@ -26,13 +28,14 @@ impl Protocol {
     /// The state of a connection that has not sent anything yet.
     pub(crate) fn session(self, config: &ServerConfig) -> Session {
         match self {
-            Self::Memcache | Self::Peer => {
+            Self::Memcache | Self::Peer | Self::ProvenPeer => {
                 let limits = Limits {
                     value_bytes_max: config.value_bytes_max,
                     line_bytes_max: config.buffer_bytes_max,
                 };
                 let mut session = MemcacheSession::new(limits, config.replies_bytes_max());
                 session.awaits_hello = self == Self::Peer;
+                session.is_peer = self == Self::ProvenPeer;
                 Session::Memcache(session)
             }
         }
@@ -41,7 +44,7 @@ impl Protocol {
     /// The reply to a client beyond the connection limit.
     pub(crate) fn too_many_connections(self) -> &'static [u8] {
         match self {
-            Self::Memcache | Self::Peer => text::TOO_MANY_CONNECTIONS,
+            Self::Memcache | Self::Peer | Self::ProvenPeer => text::TOO_MANY_CONNECTIONS,
         }
     }
 }
@@ -58,7 +61,7 @@ impl StreamListener {
     pub(crate) fn bind(address: &Address, protocol: Protocol) -> io::Result<Self> {
         let listener = match protocol {
             Protocol::Memcache => Listener::bind(address)?,
-            Protocol::Peer => Listener::bind_private(address)?,
+            Protocol::Peer | Protocol::ProvenPeer => Listener::bind_private(address)?,
         };
         Ok(Self { listener, protocol })
     }

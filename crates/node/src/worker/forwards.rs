@@ -52,7 +52,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Ends the wait of commands whose time is over, and tells other nodes of the reads in their memory.
     pub(super) fn keep_forwards(&mut self) {
         let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return };
-        links.give_up_late(&rack.counters, self.now);
+        links.give_up_late(rack, self.now);
         let mut send = |node, frame: &[u8]| links.note(node, frame, rack, self.now);
         rack.take_notes(&mut send);
         self.datagrams.iter().for_each(|datagrams| datagrams.take_notes(&mut send));

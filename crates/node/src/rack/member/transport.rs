@@ -18,7 +18,7 @@ use minos_unit::{Directory, Message, Packet, Report};
 use super::Event;
 use crate::{
     rack::{
-        config::{Managed, RackConfig},
+        config::{Managed, RackConfig, RackNode},
         frames,
     },
     server::Stop,
@@ -46,7 +46,8 @@ pub(crate) fn node_hello(rack: &str, micro_shards: u32, lease: Duration) -> Stri
 /// A node's streams.
 pub(super) struct Transport {
     rack: String,
-    paths: Vec<PathBuf>,
+    /// Of the nodes on this machine.
+    paths: Vec<Option<PathBuf>>,
     peers: HashMap<ServerId, UnixStream>,
     id: ServerId,
     coordinator: Arc<Mutex<Option<UnixStream>>>,
@@ -65,8 +66,9 @@ impl Transport {
         stop: Arc<Stop>,
         events: Sender<Event>,
     ) -> io::Result<Self> {
-        let paths: Vec<_> = config.nodes.iter().map(|node| control_path(&node.path)).collect();
-        let listens_at = paths[config.node].clone();
+        let path = |node: &RackNode| node.path().map(control_path);
+        let paths: Vec<_> = config.nodes.iter().map(path).collect();
+        let listens_at = paths[config.node].clone().ok_or(io::ErrorKind::Unsupported)?;
         // Nobody else has this node's lock on its socket for commands.
         let _ = fs::remove_file(&listens_at);
         let listener = UnixListener::bind(&listens_at)?;
@@ -105,7 +107,7 @@ impl Transport {
     }
 
     fn call(&self, to: ServerId) -> io::Result<UnixStream> {
-        let path = self.paths.get(to.0 as usize).ok_or(io::ErrorKind::NotFound)?;
+        let path = self.paths.get(to.0 as usize).and_then(Option::as_ref).ok_or(io::ErrorKind::NotFound)?;
         let mut stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(SEND_MAX))?;
         stream.write_all(peer_hello(&self.rack).as_bytes())?;

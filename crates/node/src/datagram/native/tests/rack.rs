@@ -45,8 +45,11 @@ fn address(node: usize) -> SocketAddr {
 }
 
 fn rack_config(node: usize, units: &[u32]) -> RackConfig {
-    let peer =
-        |(number, &unit)| RackNode { unit, path: format!("/{number}").into(), native: Some(address(number)) };
+    let peer = |(number, &unit)| RackNode {
+        unit,
+        address: minos_net::Address::Unix(format!("/{number}").into()),
+        native: Some(address(number)),
+    };
     RackConfig {
         name: "test".to_owned(),
         node,
@@ -55,6 +58,7 @@ fn rack_config(node: usize, units: &[u32]) -> RackConfig {
         timeout: Duration::from_secs(1),
         waiting_max: 8,
         managed: None,
+        secrets: Vec::new(),
     }
 }
 
