@@ -1,6 +1,8 @@
 //! Racks of real processes: any client of any node sees one store, whatever happens to nodes.
 
+mod cut;
 mod kills;
+mod machines;
 mod native;
 mod pipelines;
 mod up;
