@@ -11,13 +11,16 @@ use std::{
 };
 
 use minos_engine::Mode;
-use minos_net::{Accepted, Interest, Io, Listener, Poller, Ready, Socket, Token, Wait, wait_readable};
-use minos_sealed::{Incoming, Keys, Purpose};
+use minos_net::{Accepted, Interest, Io, Listener, Poller, Ready, Token, Wait, wait_readable};
+use minos_sealed::{Keys, Purpose};
 
 use super::{control::Seldom, shared::Shared};
 use crate::{
     ops::counters::worker_counters,
-    tcp::{connection::Stream, session::Protocol},
+    tcp::{
+        connection::{Stream, Unproven},
+        session::Protocol,
+    },
 };
 
 /// Handshakes under way.
@@ -66,7 +69,7 @@ pub(crate) struct Gate<M: Mode, I: Io> {
 
 /// A handshake under way.
 struct Guest {
-    incoming: Incoming<Socket>,
+    incoming: Unproven,
     since: Instant,
 }
 
@@ -121,7 +124,7 @@ impl<M: Mode, I: Io> Gate<M, I> {
     fn accept(&mut self) {
         for _ in 0..ACCEPT_BURST {
             match self.listener.accept() {
-                Ok(Accepted::Connection(socket)) => self.begin(socket),
+                Ok(Accepted::Connection(socket)) => self.begin(Unproven::new(socket)),
                 Ok(Accepted::Nobody) => return,
                 Ok(Accepted::Later(_)) => return std::thread::sleep(REST),
                 Err(error) => {
@@ -132,18 +135,18 @@ impl<M: Mode, I: Io> Gate<M, I> {
         }
     }
 
-    fn begin(&mut self, socket: Socket) {
+    fn begin(&mut self, incoming: Unproven) {
         if self.guests.len() == HANDSHAKES_MAX
             && let Some(oldest) = self.guests.keys().next().copied()
         {
             self.shared.gate.crowded.count();
             self.refuse(oldest, &"too many handshakes are under way");
         }
-        socket.bound_silence();
+        incoming.wire().bound_silence();
         let number = self.next;
         self.next += 1;
-        if self.poller.add(Token(number), socket.as_fd(), Interest::ReadWrite).is_ok() {
-            let guest = Guest { incoming: Incoming::new(socket), since: Instant::now() };
+        if self.poller.add(Token(number), incoming.as_fd(), Interest::ReadWrite).is_ok() {
+            let guest = Guest { incoming, since: Instant::now() };
             self.guests.insert(number, guest);
         }
     }

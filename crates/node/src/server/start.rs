@@ -18,6 +18,7 @@ use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
 use minos_net::{Address, Io, Kernel, Listener, Waker, allowed_cpus, pin_to};
 use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
+use minos_sealed::Keys;
 use minos_sync::Ring;
 use minos_tier::{Keeper, Tier};
 
@@ -159,11 +160,7 @@ impl Server {
         let policy = operator::policy(choice, &config)?;
         let mut listeners = listen(&config.memcached, Protocol::Memcache)?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
-        let own = config.rack.as_ref().map(|rack| rack.nodes[rack.node].address.clone());
-        let keys = config.rack.as_ref().and_then(RackConfig::keys);
-        let protocol = if keys.is_some() { Protocol::ProvenPeer } else { Protocol::Peer };
-        let mut peers = listen(own.as_slice(), protocol)?;
-        let gate = keys.zip(peers.pop_if(|_| protocol == Protocol::ProvenPeer));
+        let (peers, gate) = config.rack.as_ref().map(listen_for_peers).transpose()?.unwrap_or_default();
         listeners.extend(peers);
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
         let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
@@ -176,20 +173,7 @@ impl Server {
             let shared = Arc::clone(&shared);
             server.spawn("minos-keeper".to_owned(), move || keep(keeper, &shared))?;
         }
-        if let Some((keys, StreamListener { listener, .. })) = gate {
-            let gate = Gate::new(Arc::clone(&shared), (listener, keys), io.poller()?);
-            server.spawn("minos-gate".to_owned(), move || gate.run())?;
-        }
-        if let Some(attacher) = attacher(&shared)? {
-            server.spawn("minos-rack".to_owned(), move || attacher.run())?;
-        }
-        if let Some(rack) = &shared.rack
-            && let Some(managed) = &rack.config.managed
-        {
-            let (driver, copier) = Driver::new(&shared, rack, managed)?;
-            server.spawn("minos-copy".to_owned(), move || copier.run())?;
-            server.spawn("minos-member".to_owned(), move || driver.run())?;
-        }
+        server.spawn_rack(io, &shared, gate)?;
         let control = Control {
             epoch_end: Some(Instant::now() + shared.config.epoch),
             shared,
@@ -261,6 +245,33 @@ impl Server {
         Ok(())
     }
 
+    /// Starts the threads of a node of a rack, if the server is one.
+    fn spawn_rack<M: Mode, I: Io>(
+        &mut self,
+        io: &I,
+        shared: &Arc<Shared<M, I>>,
+        gate: Option<(Listener, Keys)>,
+    ) -> Result<(), StartError>
+    where
+        Engine<M>: Sync,
+    {
+        if let Some(gate) = gate {
+            let gate = Gate::new(Arc::clone(shared), gate, io.poller()?);
+            self.spawn("minos-gate".to_owned(), move || gate.run())?;
+        }
+        if let Some(attacher) = attacher(shared)? {
+            self.spawn("minos-rack".to_owned(), move || attacher.run())?;
+        }
+        if let Some(rack) = &shared.rack
+            && let Some(managed) = &rack.config.managed
+        {
+            let (driver, copier) = Driver::new(shared, rack, managed)?;
+            self.spawn("minos-copy".to_owned(), move || copier.run())?;
+            self.spawn("minos-member".to_owned(), move || driver.run())?;
+        }
+        Ok(())
+    }
+
     fn spawn(&mut self, name: String, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
         self.threads.push(thread::Builder::new().name(name).spawn(run)?);
         Ok(())
@@ -296,6 +307,17 @@ fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListene
             .map_err(|error| StartError::Listen { address: address.clone(), error })
     };
     addresses.iter().map(bind).collect()
+}
+
+/// Listens for the other nodes: for control, which takes them at their word, or for the gate, if there are secrets.
+#[expect(clippy::type_complexity)]
+fn listen_for_peers(
+    rack: &RackConfig,
+) -> Result<(Vec<StreamListener>, Option<(Listener, Keys)>), StartError> {
+    let own = std::slice::from_ref(&rack.nodes[rack.node].address);
+    let mut peers = listen(own, Protocol::Peer)?;
+    let gate = rack.keys().and_then(|keys| Some((peers.pop()?.listener, keys)));
+    Ok((peers, gate))
 }
 
 /// Builds the state that the threads share.

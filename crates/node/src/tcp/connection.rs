@@ -7,7 +7,7 @@ use std::{
 
 use minos_engine::Mode;
 use minos_net::{Address, Progress, Socket, Token};
-use minos_sealed::{Ends, Keys, Sealed};
+use minos_sealed::{Ends, Incoming, Keys, Sealed};
 
 use super::{registry::Registration, session::Session};
 use crate::ops::{Fetched, Next, receiving::ReceivePermit};
@@ -88,6 +88,9 @@ pub(crate) enum Stream {
     #[cfg(test)]
     Scripted(super::script::Script),
 }
+
+/// A stream of another node that has still to prove that it knows the rack's secret.
+pub(crate) type Unproven = Incoming<Socket>;
 
 impl Stream {
     /// A stream to the node at `address`, sealed if there are keys. One over TCP may still be refused.
