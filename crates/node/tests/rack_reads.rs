@@ -41,7 +41,8 @@ impl Rack {
         let folder = tempfile::tempdir().unwrap();
         let addresses: Vec<_> = (0..NODES).map(|node| address(node, number)).collect();
         let path = |node: usize| folder.path().join(node.to_string());
-        let peer = |node| RackNode { unit: 0, path: path(node), native: Some(addresses[node]) };
+        let peer =
+            |node| RackNode { unit: 0, address: Address::Unix(path(node)), native: Some(addresses[node]) };
         let start = |node: usize| {
             let mut config = ServerConfig::new(1);
             config.pin = false;
@@ -54,6 +55,8 @@ impl Rack {
                 micro_shards: MICRO_SHARDS,
                 timeout: PATIENCE,
                 waiting_max: 64,
+                managed: None,
+                secrets: Vec::new(),
             });
             let store = StoreConfig {
                 backing: Backing::Memfd,

@@ -7,8 +7,8 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
-use minos_node::coordinator::{self, CoordinatorConfig};
-use minos_unit::{Loss, ReadPolicy};
+use minos_node::coordinator::{self, CoordinatorConfig, Loss, ReadPolicy};
+
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use crate::{serve::rack::Peer, time::parse_time};

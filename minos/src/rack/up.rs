@@ -16,9 +16,9 @@ use clap::Args;
 use minos_base::SizeText;
 use minos_node::{
     config::NODES_MAX,
-    coordinator::{self, CoordinatorConfig, CoordinatorError},
+    coordinator::{self, CoordinatorConfig, CoordinatorError, Loss, ReadPolicy},
 };
-use minos_unit::{Loss, ReadPolicy};
+
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use super::{

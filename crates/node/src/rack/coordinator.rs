@@ -8,7 +8,7 @@ use std::{
     fmt::Write as _,
     fs::{self, File},
     io::{self, Write},
-    os::unix::net::{UnixListener, UnixStream},
+    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -20,8 +20,7 @@ use std::{
 
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 use minos_unit::{
-    Balancing, Command, Coordinator, Directory, Loss, Node, Orders, Packet, Policy, ReadPolicy, Report,
-    Standing,
+    Balancing, Command, Coordinator, Directory, Node, Orders, Packet, Policy, Report, Standing,
     control::{Effect, Input},
 };
 
@@ -29,6 +28,8 @@ use super::{
     frames,
     member::{HELLO_BYTES_MAX, SEND_MAX, node_hello, terms},
 };
+
+pub use minos_unit::{Loss, ReadPolicy};
 
 /// Longest time without a look at leases and moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -181,8 +182,7 @@ fn listen(config: &CoordinatorConfig) -> Result<Receiver<Event>, CoordinatorErro
     if UnixStream::connect(path).is_ok() {
         return Err(failed(io::Error::new(io::ErrorKind::AddrInUse, "another coordinator is there")));
     }
-    let _ = fs::remove_file(path);
-    let listener = UnixListener::bind(path).map_err(failed)?;
+    let listener = frames::listen_privately(path).map_err(failed)?;
     let (sender, events) = channel();
     let hello = node_hello(&config.rack, config.micro_shards, config.lease);
     let accept = move || {

@@ -210,7 +210,7 @@ impl<M: Mode> Copier<M> {
         hash: KeyHash,
     ) -> Result<(), CopyError> {
         let now = self.clock.seconds();
-        let (mut there, mut here): (Vec<Box<[u8]>>, Vec<Box<[u8]>>) = Default::default();
+        let (mut there, mut here) = (Vec::<Box<[u8]>>::new(), Vec::<Box<[u8]>>::new());
         let table = Arc::clone(&source.table);
         let is_meant = |key: &&[u8]| self.rack.micro_shard(key) == micro_shard.0;
         let keys = table.keys_with(hash, shifted(now, source.ahead_s), |key| {

@@ -70,8 +70,7 @@ impl Transport {
         let paths: Vec<_> = config.nodes.iter().map(path).collect();
         let listens_at = paths[config.node].clone().ok_or(io::ErrorKind::Unsupported)?;
         // Nobody else has this node's lock on its socket for commands.
-        let _ = fs::remove_file(&listens_at);
-        let listener = UnixListener::bind(&listens_at)?;
+        let listener = frames::listen_privately(&listens_at)?;
         let coordinator = Arc::default();
         let calling = Calling {
             path: managed.coordinator.clone(),
