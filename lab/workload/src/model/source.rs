@@ -9,6 +9,7 @@ use rand_distr::{Distribution, Exp1};
 use super::{
     picker::Inserted,
     spec::Writes,
+    trace::TracedOp,
     workload::{Mix, Requests, Stream, Workload},
 };
 
@@ -48,6 +49,8 @@ pub(crate) enum OpSource<'a> {
         next: usize,
         /// Threads that share the trace.
         threads: usize,
+        /// True if the first request follows the last one.
+        repeats: bool,
     },
     /// Stores every `threads`-th item once.
     Load {
@@ -72,8 +75,8 @@ pub(crate) struct Drawn<'a> {
 }
 
 impl<'a> OpSource<'a> {
-    /// The part of stream `stream` that thread `thread` of `threads` sends, at `rate` per second (which
-    /// may be 0 where times do not matter).
+    /// The part of stream `stream` that thread `thread` of `threads` sends, at `rate` per second. It is 0 where
+    /// times do not matter: in a closed loop, in which a trace begins again at its end.
     pub(crate) fn of_stream(
         workload: &'a Workload,
         stream: usize,
@@ -83,7 +86,10 @@ impl<'a> OpSource<'a> {
     ) -> Self {
         let Stream { requests, .. } = &workload.streams[stream];
         match requests {
-            Requests::Traced(_) => Self::Traced { stream: &workload.streams[stream], next: thread, threads },
+            Requests::Traced(_) => {
+                let repeats = rate == 0.0;
+                Self::Traced { stream: &workload.streams[stream], next: thread, threads, repeats }
+            }
             Requests::Drawn(mix) => {
                 let number = (stream * threads + thread) as u64;
                 let mut drawn = Drawn {
@@ -110,7 +116,9 @@ impl<'a> OpSource<'a> {
     pub(crate) fn next_ns(&self) -> Option<u64> {
         match self {
             Self::Drawn(drawn) => Some(drawn.next_ns as u64),
-            Self::Traced { stream, next, .. } => stream.traced().get(*next).map(|op| op.at_ns),
+            Self::Traced { stream, next, repeats, .. } => {
+                traced_at(stream.traced(), *next, *repeats).map(|op| op.at_ns)
+            }
             Self::Load { next, end, .. } => (next < end).then_some(0),
         }
     }
@@ -122,8 +130,8 @@ impl<'a> OpSource<'a> {
                 drawn.advance();
                 Some(drawn.draw())
             }
-            Self::Traced { stream, next, threads } => {
-                let traced = stream.traced().get(*next)?;
+            Self::Traced { stream, next, threads, repeats } => {
+                let traced = traced_at(stream.traced(), *next, *repeats)?;
                 *next += *threads;
                 let kind = if traced.is_set { OpKind::Set } else { OpKind::Get };
                 Some(Op { kind, item: traced.item, value_bytes: Some(traced.value_bytes) })
@@ -170,6 +178,11 @@ impl<'a> OpSource<'a> {
             drawn.insert_answered(item);
         }
     }
+}
+
+/// The request with this index; behind the end, there is none or the trace repeats itself. It is not empty.
+fn traced_at(ops: &[TracedOp], index: usize, repeats: bool) -> Option<&TracedOp> {
+    ops.get(if repeats { index % ops.len().max(1) } else { index })
 }
 
 impl Drawn<'_> {
@@ -228,7 +241,7 @@ impl Stream {
         matches!(&self.requests, Requests::Drawn(mix) if mix.writes == Writes::Update)
     }
 
-    fn traced(&self) -> &[super::trace::TracedOp] {
+    fn traced(&self) -> &[TracedOp] {
         match &self.requests {
             Requests::Traced(ops) => ops,
             Requests::Drawn(_) => &[],
@@ -379,10 +392,14 @@ mod tests {
         std::fs::write(&path, "0,set,a,5\n1,get,a,5\n2,get,b,9\n").unwrap();
         let workload = open(path.to_str().unwrap(), &Shape::default());
         assert_eq!(workload.item_count(), 2);
-        let mut source = OpSource::of_stream(&workload, 0, 0, 2, 0.0);
+        let mut source = OpSource::of_stream(&workload, 0, 0, 2, 1.0);
         assert_eq!(source.take().map(|op| op.kind), Some(OpKind::Set));
         assert_eq!(source.next_ns(), Some(2_000_000_000));
         assert_eq!(source.take().map(|op| (op.item, op.value_bytes)), Some((1, Some(9))));
         assert_eq!(source.take(), None);
+        // In a closed loop it begins again.
+        let mut source = OpSource::of_stream(&workload, 0, 0, 2, 0.0);
+        let items: Vec<_> = (0..6).filter_map(|_| source.take()).map(|op| op.item).collect();
+        assert_eq!((items, source.next_ns()), (vec![0, 1, 0, 0, 1, 0], Some(0)));
     }
 }

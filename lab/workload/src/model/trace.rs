@@ -2,7 +2,7 @@
 //!
 //! A trace is a CSV file with the columns time, op, key, size: seconds since any beginning (fractions
 //! allowed), `get` or `set`, the key, and the bytes of the value. A first line that names the columns
-//! is skipped, as are empty lines and those that begin with `#`.
+//! is skipped, as are empty lines and those that begin with `#`. In a closed loop it begins again at its end.
 
 use std::{
     collections::HashMap,
