@@ -161,6 +161,11 @@ impl Client {
         self.wire.core.rack()
     }
 
+    /// The number of the node of the rack that owns `key`, as the directory at hand says; `None` as long as there is none.
+    pub fn owner(&self, key: impl AsRef<[u8]>) -> Option<u32> {
+        self.wire.core.owner(key.as_ref())
+    }
+
     /// The version of the weights by which nodes of the rack are drawn for reads; 0 without weights.
     pub fn weights(&self) -> u32 {
         self.wire.core.weights()

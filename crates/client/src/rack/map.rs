@@ -93,15 +93,24 @@ impl Map {
 
     /// The seat of the owner of a key, if it can be reached, and the place of its unit.
     pub(super) fn owner(&self, key: &[u8]) -> (Option<usize>, usize) {
-        let micro_shard = self.micro_shards.of(hash_key(key, self.direction_seed));
-        let owner = &self.nodes[usize::from(self.owners[micro_shard.0 as usize])];
+        let owner = self.owner_of(key);
         (owner.seat, owner.unit)
+    }
+
+    /// The number of the owner of a key.
+    pub(super) fn owner_number(&self, key: &[u8]) -> u32 {
+        self.owner_of(key).number
     }
 
     /// The seat of the node with this number.
     pub(super) fn seat_of(&self, number: u32) -> Option<usize> {
         let at = self.nodes.binary_search_by_key(&number, |node| node.number).ok()?;
         self.nodes[at].seat
+    }
+
+    fn owner_of(&self, key: &[u8]) -> &Node {
+        let micro_shard = self.micro_shards.of(hash_key(key, self.direction_seed));
+        &self.nodes[usize::from(self.owners[micro_shard.0 as usize])]
     }
 
     /// The seats of all nodes that can be reached.

@@ -274,6 +274,11 @@ impl Router {
         self.map.as_ref().map(|map| (map.epoch(), map.nodes()))
     }
 
+    /// The number of the node that owns `key`, as the directory at hand says; `None` outside a rack.
+    pub fn owner(&self, key: &[u8]) -> Option<u32> {
+        self.map.as_ref().map(|map| map.owner_number(key))
+    }
+
     /// The version of the weights by which nodes are drawn for reads; 0 without weights.
     pub fn weights(&self) -> u32 {
         self.weights.as_ref().map_or(0, Weights::version)

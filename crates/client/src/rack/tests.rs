@@ -229,7 +229,7 @@ fn a_newer_directory_is_learned_from_who_is_asked_in_vain() {
     let first = directory();
     let mut world = World::of(&first);
     assert_eq!(world.call(Verb::Put), Ok(Outcome::Done { cas: 0 }));
-    assert_eq!(world.router.rack(), Some((2, 2)));
+    assert_eq!((world.router.rack(), world.router.owner(b"key")), (Some((2, 2)), Some(0)));
     // Only the old owner has heard of the change.
     let second = moved(&first, 1);
     world.nodes[0].directory = (second.encode(), second.epoch());
@@ -245,6 +245,7 @@ fn a_newer_directory_is_learned_from_who_is_asked_in_vain() {
     let before = world.writes();
     world.call(Verb::Put).unwrap();
     assert_eq!(world.writes(), [before[0], before[1] + 1]);
+    assert_eq!(world.router.owner(b"key"), Some(1));
     // An older one is not taken back.
     world.nodes.iter_mut().for_each(|node| node.directory = (first.encode(), first.epoch()));
     world.call(Verb::Put).unwrap();
