@@ -50,6 +50,31 @@ impl Dataset {
         &self.popularity
     }
 
+    /// The `count` most popular keys of each server of the unit, as server, rank and share of all requests, and
+    /// behind them the rest of each server's share under rank 0. Fewer if there are not so many keys.
+    pub fn hottest_keys(&self, gf: u32, unit: u32, count: usize) -> Vec<(u32, u64, f64)> {
+        let spec = self.popularity.spec();
+        let micro_shards = MicroShards::new(spec.micro_shards).expect("the dataset was made with them");
+        let mut left: Vec<usize> = vec![count; gf as usize];
+        let mut rest: Vec<f64> = self.shares.chunks(gf as usize).nth(unit as usize).unwrap_or(&[]).to_vec();
+        let mut found = Vec::new();
+        for rank in 1..=spec.keys {
+            let owner = self.owners[spec.micro_shard(micro_shards, rank) as usize];
+            let at = (owner % gf) as usize;
+            if owner / gf != unit || left[at] == 0 {
+                continue;
+            }
+            let share = self.popularity.key_share(rank);
+            (left[at], rest[at]) = (left[at] - 1, (rest[at] - share).max(0.0));
+            found.push((owner, rank, share));
+            if found.len() == count * gf as usize {
+                break;
+            }
+        }
+        found.extend((unit * gf..).zip(rest).map(|(server, share)| (server, 0, share)));
+        found
+    }
+
     /// The share of the unit's requests of each of its `count` most popular keys (RackOut §4.4).
     pub fn top_keys(&self, gf: u32, unit: usize, count: usize) -> Vec<f64> {
         let spec = self.popularity.spec();

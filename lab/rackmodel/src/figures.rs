@@ -106,6 +106,6 @@ pub fn figure(number: &str, study: &Study<'_>) -> Result<Figure, CacheError> {
     }
 }
 
-pub use load::saturations_of_datasets;
 pub(crate) use load::{RACK, SLO, adaptive_utilization, for_datasets, rack, slo_speedup};
+pub use load::{hottest_keys, saturations_of_datasets};
 pub use width::figure_13;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use minos_rackmodel::{
     Cache, Dataset, Fabric, Model, Popularity, PopularitySpec,
     adaptive::{self, Interference, Reads, Spec, WARMUP_POLLS},
-    figures::{NUMBERS, Study, figure},
+    figures::{NUMBERS, Study, figure, hottest_keys},
     replication::{copies_for, demands, plateau, run},
     targets::targets,
 };
@@ -45,6 +45,33 @@ fn what_servers_report_leads_to_what_is_expected() {
         }
         assert!(outcome.updates > 10);
     }
+}
+
+#[test]
+fn the_hottest_keys_and_the_rest_are_the_load_of_the_hottest_rack() {
+    let popularity = |spec| Ok(Popularity::exact(spec, 2, |_| ())?);
+    let study = Study {
+        keys: 100_000,
+        alpha: 0.99,
+        servers: 64,
+        micro_shards_per_server: 10,
+        arrivals: 1000,
+        seed: 1,
+        popularity: &popularity,
+    };
+    let keys = hottest_keys(&study, 20).unwrap().rows;
+    assert_eq!(keys.len(), 16 * 21);
+    let dataset = study.dataset().unwrap();
+    let first = keys[0][0] as usize / 16 * 16;
+    let units = dataset.shares().chunks(16).map(|unit| unit.iter().sum::<f64>());
+    assert!((units.fold(0.0, f64::max) - keys.iter().map(|row| row[2]).sum::<f64>()).abs() < 1e-6);
+    for server in first..first + 16 {
+        let of_it: Vec<_> = keys.iter().filter(|row| row[0] as usize == server).collect();
+        let sum: f64 = of_it.iter().map(|row| row[2]).sum();
+        assert!((sum - dataset.shares()[server]).abs() < 1e-6, "{server}");
+        assert!(of_it.is_sorted_by(|one, other| other[1] == 0.0 || one[1] < other[1]));
+    }
+    assert!(hottest_keys(&Study { servers: 24, ..study }, 20).is_err());
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! Figures about queues, replicas and adaptive reads.
 
-use minos_rack::{BadParameter, ServiceTimes};
+use minos_rack::{BadParameter, ServiceTimes, unit_count};
 
 use super::{Figure, Study};
 use crate::{
     CacheError, Dataset, Fabric, Load, Model, Popularity, PopularitySpec, Slo,
     adaptive::{self, Interference, Reads},
     replication, search, simulate,
+    skew::{hottest, unit_shares},
 };
 
 const GROUPINGS: [u32; 5] = [1, 2, 4, 8, 16];
@@ -144,6 +145,25 @@ pub(super) fn figure_11(
 /// The hottest 16 servers, in units of `gf`, on soNUMA (§6.3).
 pub(crate) fn rack(dataset: &Dataset, gf: u32, write_share: f64) -> Result<Model, BadParameter> {
     Model::new(dataset.shares(), gf, write_share, Fabric::SONUMA)?.hottest_rack(RACK)
+}
+
+/// The keys of the hottest 16 servers, `count` of each, for a real rack to be asked for. The rest of a server's
+/// share has rank 0.
+///
+/// # Errors
+/// A parameter is out of bounds, or the popularity cannot be had.
+pub fn hottest_keys(study: &Study<'_>, count: usize) -> Result<Figure, CacheError> {
+    let dataset = study.dataset()?;
+    unit_count(study.servers, RACK)?;
+    let unit = hottest(&unit_shares(dataset.shares(), RACK));
+    let keys = dataset.hottest_keys(RACK, unit as u32, count);
+    let rows = keys.into_iter().map(|(server, rank, share)| vec![f64::from(server), rank as f64, share]);
+    Ok(Figure {
+        figure: "keys",
+        title: "Most popular keys of the hottest rack by server; rank 0: all others",
+        columns: vec!["server", "rank", "share"],
+        rows: rows.collect(),
+    })
 }
 
 pub(super) fn figure_16(study: &Study<'_>) -> Result<Figure, CacheError> {

@@ -107,6 +107,11 @@ pub(crate) struct RackoutArgs {
     #[arg(long, value_name = "NUMBER", conflicts_with = "targets")]
     figure: Option<String>,
 
+    /// Print this number of keys of each server of the hottest rack, most popular first, with their shares of all requests.
+    /// The rest of a server's share has rank 0
+    #[arg(long, value_name = "N", conflicts_with_all = ["targets", "figure"])]
+    hottest_keys: Option<usize>,
+
     /// Print the papers' claims beside the simulated numbers
     #[arg(long)]
     targets: bool,
@@ -188,6 +193,10 @@ pub(super) fn run(args: &RackoutArgs) -> Result<()> {
             seed: args.source.seed,
             popularity,
         };
+        if let Some(count) = args.hottest_keys {
+            let keys = figures::hottest_keys(&study, count)?;
+            return print_figure(&keys, args.source.seed, args.json);
+        }
         match &args.figure {
             Some(number) => print_figure(&figures::figure(number, &study)?, args.source.seed, args.json),
             None if args.targets => {
