@@ -32,9 +32,9 @@ struct Subject {
 
 /// What the threads of a process have counted.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+pub(super) struct Counts {
     wake_ups: u64,
-    cpu_ns: u64,
+    pub(super) cpu_ns: u64,
 }
 
 /// All servers rest side by side for `seconds`.
@@ -124,7 +124,7 @@ impl Subject {
 
 impl Counts {
     /// Those of the threads that process `pid` has now.
-    fn of(pid: u32) -> anyhow::Result<Self> {
+    pub(super) fn of(pid: u32) -> anyhow::Result<Self> {
         let mut counts = Self::default();
         for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
             let folder = thread?.path();

@@ -18,6 +18,7 @@ mod pauses;
 mod plan;
 mod processor;
 mod rack;
+mod rack_figures;
 mod report;
 mod tails;
 
@@ -35,7 +36,7 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 12] = [
+const FIGURES: [&str; 13] = [
     "processor",
     "tails",
     "tails2",
@@ -47,8 +48,10 @@ const FIGURES: [&str; 12] = [
     "dispatch",
     "flash",
     "rack",
+    RACK_FIGURES,
     "idle",
 ];
+const RACK_FIGURES: &str = "rack-figures";
 /// A figure that takes long, and is measured only by its name.
 const FLASH_RUN: &str = "flash-run";
 
@@ -64,8 +67,8 @@ pub(crate) struct MeasureOptions {
     /// Seconds of each measurement [default: 4; engine: 1; idle: 30; flash-run: 600 a server]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Milliseconds of each measurement, for tails, native, dispatch, flash and rack [default: tails: 400;
-    /// native: 500; dispatch and rack: 1000; flash: 1500]
+    /// Milliseconds of each measurement, for tails, native, dispatch, flash, rack and rack-figures [default: tails: 400;
+    /// native: 500; dispatch and rack: 1000; flash: 1500; rack-figures: 200]
     #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
     millis: Option<u32>,
     /// Over the native protocol instead of TCP, for dispatch
@@ -150,6 +153,10 @@ impl MeasureOptions {
             }
             "dispatch" => dispatch::measure(program, &extent, &self.out)?,
             "flash" => flash::measure(program, &self.flash_extent(rounds))?,
+            RACK_FIGURES => {
+                let extent = rack_figures::Extent { rounds, millis: self.millis.unwrap_or(200) };
+                rack_figures::measure(program, &extent, &self.out)?
+            }
             FLASH_RUN => {
                 let seconds = self.seconds.unwrap_or(600);
                 flash::run(program, &self.flash_extent(rounds), seconds, &self.out)?

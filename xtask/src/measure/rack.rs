@@ -22,6 +22,8 @@ const PIPELINES: [&str; 2] = ["1", "16"];
 const NODES: usize = 8;
 /// Linux counts a process' times in hundredths of a second, on every machine.
 const US_A_TICK: f64 = 10_000.0;
+/// Nodes that start and end at the same time warn of each other.
+const LOG: &str = "warn,minos_node::rack::attach=error";
 /// The first port of each rack, apart from each other.
 const PORTS: [u16; 3] = [14_300, 14_320, 14_340];
 
@@ -38,16 +40,28 @@ impl Rack {
         program: &Path,
         name: &'static str,
         port: u16,
+        size: (usize, usize),
+    ) -> anyhow::Result<Self> {
+        Self::up_with(program, name, port, size, &["--memory", "256m"])
+    }
+
+    /// Starts nodes, in units of a size, with more options of `minos rack up`.
+    pub(super) fn up_with(
+        program: &Path,
+        name: &'static str,
+        port: u16,
         (nodes, unit_size): (usize, usize),
+        options: &[&str],
     ) -> anyhow::Result<Self> {
         let mut command = Command::new("taskset");
-        command.args(["-c", "0"]).arg(program).args(["rack", "up", "--ends-with-parent", "--memory", "256m"]);
+        command.args(["-c", "0"]).arg(program).args(["rack", "up", "--ends-with-parent"]);
         command.args(["-n", &nodes.to_string(), "--unit-size", &unit_size.to_string()]);
-        command.args(["--base-port", &port.to_string()]).env("RUST_LOG", "warn");
+        command.args(["--base-port", &port.to_string()]).args(options).env("RUST_LOG", LOG);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let said = BufReader::new(process.stdout.take().context("its output is not read")?);
         let mut rack = Self { name, process, pids: Vec::new(), port };
-        for line in said.lines().take(nodes) {
+        // The first line is the coordinator's.
+        for line in said.lines().skip(1).take(nodes) {
             let line = line?;
             let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok());
             rack.pids.push(pid.with_context(|| format!("not a node: {line}"))?);
@@ -60,9 +74,25 @@ impl Rack {
         format!("memcached://{}", self.address())
     }
 
+    /// Where a node is found by native or by memcached's clients. Native ports are two a node.
+    pub(super) fn target_of(&self, scheme: &str, node: usize) -> String {
+        let step = if scheme == "minos" { 2 } else { 1 };
+        format!("{scheme}://127.0.0.1:{}", usize::from(self.port) + step * node)
+    }
+
+    /// The processes of the nodes.
+    pub(super) fn pids(&self) -> &[u32] {
+        &self.pids
+    }
+
     /// The address of the first node.
     pub(super) fn address(&self) -> SocketAddr {
-        ([127, 0, 0, 1], self.port).into()
+        self.address_of(0)
+    }
+
+    /// The address of a node for memcached's clients.
+    pub(super) fn address_of(&self, node: usize) -> SocketAddr {
+        ([127, 0, 0, 1], self.port + node as u16).into()
     }
 
     /// The process of the first node.
