@@ -22,6 +22,9 @@ const WARMUP_MS: u32 = 100;
 /// Time in which nodes attach the memory of their unit, and show clients a directory.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Turns that fail before the measurement does: on a busy machine, a node may not get its lease in time.
+const FAILURES_MAX: u32 = 3;
+const REST: Duration = Duration::from_secs(2);
 
 /// Microseconds of processor time for an operation.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +90,17 @@ impl<'a> Runner<'a> {
         parts: &[Part],
     ) -> anyhow::Result<Cost> {
         fs::write(&self.trace, self.keys.trace(parts))?;
+        for _ in 1..FAILURES_MAX {
+            match self.attempt(rack, node, protocol, parts) {
+                Ok(cost) => return Ok(cost),
+                Err(error) => eprintln!("rack-figures: once more, as it failed: {error:#}"),
+            }
+            thread::sleep(REST);
+        }
+        self.attempt(rack, node, protocol, parts)
+    }
+
+    fn attempt(&self, rack: &Rack, node: usize, protocol: Protocol, parts: &[Part]) -> anyhow::Result<Cost> {
         let scheme = if protocol == Protocol::Native { "minos" } else { "memcached" };
         let measurement = Measurement {
             target: &rack.target_of(scheme, node),
