@@ -214,7 +214,7 @@ fn loads(measured: &Measured) -> Report {
     );
     for node in 0..NODES {
         let mut row = vec![node.to_string()];
-        for (_, share, us) in measured.loads(node).into_iter().filter(|(way, ..)| *way != Way::Alone) {
+        for (_, share, us) in measured.loads(node) {
             row.extend([format!("{:.2}", 100.0 * share), format!("{us:.3}")]);
         }
         report.rows.push(row);
@@ -319,9 +319,10 @@ fn multigets(program: &Path) -> anyhow::Result<Report> {
 }
 
 impl Measured {
-    /// A node's share of the requests and its time for a request of the rack, for each way.
+    /// A node's share of the requests and its time for a request of the rack, for each way of one unit.
     fn loads(&self, node: usize) -> Vec<(Way, f64, f64)> {
-        let cases = self.cases.iter().filter(|case| case.mix.writes == WRITES_SHOWN);
+        let of_unit = |mix: Mix| mix.writes == WRITES_SHOWN && mix.way != Way::Alone;
+        let cases = self.cases.iter().filter(|case| of_unit(case.mix));
         let seat = |case: &super::Case| {
             let seat = case.seats.iter().find(|seat| seat.node == node)?;
             Some((case.mix.way, mixes::share(&seat.parts), seat.busy_us()))
