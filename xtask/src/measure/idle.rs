@@ -143,14 +143,29 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        process::{Command, Stdio},
+    };
+
     use super::*;
 
+    /// A process of its own: threads of other tests end at any time.
     #[test]
     fn sleeps_and_work_of_a_process_are_counted() {
-        let pid = process::id();
-        let before = Counts::of(pid).unwrap();
-        (0..20).for_each(|_| thread::sleep(Duration::from_millis(1)));
-        let after = Counts::of(pid).unwrap();
-        assert!(after.wake_ups >= before.wake_ups + 20 && after.cpu_ns > before.cpu_ns);
+        const SCRIPT: &str =
+            "echo; read x; for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.001; done; echo; read x";
+        let mut shell = Command::new("sh");
+        let mut shell =
+            shell.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (mut to, mut from) = (shell.stdin.take().unwrap(), shell.stdout.take().unwrap());
+        from.read_exact(&mut [0]).unwrap();
+        let before = Counts::of(shell.id()).unwrap();
+        to.write_all(b"\n").unwrap();
+        from.read_exact(&mut [0]).unwrap();
+        let after = Counts::of(shell.id()).unwrap();
+        drop(to);
+        shell.wait().unwrap();
+        assert!(after.wake_ups >= before.wake_ups + 10 && after.cpu_ns > before.cpu_ns);
     }
 }
