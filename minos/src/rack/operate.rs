@@ -11,6 +11,8 @@ use minos_node::coordinator::ask;
 pub(super) enum Operate {
     /// Show who owns how much, as the coordinator sees it
     State(State),
+    /// Show the micro-shard of a key, and its node
+    Where(Where),
     /// Move a micro-shard to a node, while it is used
     Move(Move),
     /// Move all micro-shards away from a node
@@ -29,6 +31,14 @@ pub(super) struct State {
     /// Unix socket of the coordinator
     #[arg(long, value_name = "PATH")]
     coordinator: PathBuf,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct Where {
+    #[command(flatten)]
+    at: State,
+    /// The key
+    key: String,
 }
 
 #[derive(Args, Debug)]
@@ -65,6 +75,7 @@ pub(super) struct Add {
 pub(super) fn run(command: &Operate) -> anyhow::Result<()> {
     let (at, line) = match command {
         Operate::State(at) => (at, "status".to_owned()),
+        Operate::Where(Where { at, key }) => (at, format!("where {key}")),
         Operate::Move(Move { at, micro_shard, to }) => (at, format!("move {micro_shard} {to}")),
         Operate::Drain(OfNode { at, node }) => (at, format!("drain {node}")),
         Operate::Add(Add { at, node, unit, address }) => {

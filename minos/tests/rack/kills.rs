@@ -11,7 +11,6 @@ use std::{
 
 use minos_base::seeded_stream;
 use minos_client::{Config, Error, OnceFor, StoreOptions, blocking::Client as Native};
-use minos_rack::MicroShards;
 use minos_testkit::{
     Client,
     history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with},
@@ -28,8 +27,6 @@ const KEYS: u32 = 8;
 const KILLS: u64 = 12;
 /// Rounds with moves.
 const MOVES: u64 = 6;
-/// Under which the name of a rack is hashed, for the public hash of its keys.
-const NAME_SEED: u64 = 0x5ac4_0f5e_ed5a_11ce;
 const STATES_MAX: usize = 4_000_000;
 /// Time between two calls of a client, so that a history stays small.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -188,17 +185,12 @@ enum Trouble {
 
 /// Moves the micro-shards of the keys to random nodes.
 fn move_keys(rack: &Rack, random: &mut StdRng) {
-    for micro_shard in micro_shards() {
+    for key in 0..KEYS {
+        let place = rack.operate(&format!("where kill{key}"));
+        let micro_shard = place.split(' ').nth(1).unwrap();
         let said = rack.operate(&format!("move {micro_shard} {}", random.random_range(0..NODES)));
         assert!(said == "ok\n" || said == "error: too many moves wait\n", "{said}");
     }
-}
-
-/// The micro-shards of the keys, by the public hash.
-fn micro_shards() -> Vec<u32> {
-    let shards = MicroShards::new(4096).unwrap();
-    let seed = minos_base::hash_key(b"local", NAME_SEED).0;
-    (0..KEYS).map(|key| shards.of(minos_base::hash_key(format!("kill{key}").as_bytes(), seed)).0).collect()
 }
 
 /// What clients see while there is trouble.

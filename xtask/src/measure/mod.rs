@@ -19,6 +19,7 @@ mod plan;
 mod processor;
 mod rack;
 mod rack_figures;
+mod rack_moves;
 mod report;
 mod tails;
 
@@ -36,7 +37,7 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 13] = [
+const FIGURES: [&str; 14] = [
     "processor",
     "tails",
     "tails2",
@@ -49,6 +50,7 @@ const FIGURES: [&str; 13] = [
     "flash",
     "rack",
     RACK_FIGURES,
+    "rack-moves",
     "idle",
 ];
 const RACK_FIGURES: &str = "rack-figures";
@@ -186,6 +188,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "tails2" => tails::on_two_processors(&program, &options.tails_extent(), &options.out)?,
             "memory" => memory::measure(&bench)?,
             "rack" => rack::measure(&program, rounds, options.millis.unwrap_or(1000))?,
+            "rack-moves" => rack_moves::measure(&program)?,
             "idle" => idle::measure(&program, options.seconds.unwrap_or(30), &options.disk)?,
             "files" => files::measure(&bench)?,
             "eviction" => eviction::measure(&options.out)?,

@@ -4,7 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader},
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -60,8 +60,7 @@ impl Rack {
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let said = BufReader::new(process.stdout.take().context("its output is not read")?);
         let mut rack = Self { name, process, pids: Vec::new(), port };
-        // The first line is the coordinator's.
-        for line in said.lines().skip(1).take(nodes) {
+        for line in said.lines().take(nodes) {
             let line = line?;
             let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok());
             rack.pids.push(pid.with_context(|| format!("not a node: {line}"))?);
@@ -78,6 +77,11 @@ impl Rack {
     pub(super) fn target_of(&self, scheme: &str, node: usize) -> String {
         let step = if scheme == "minos" { 2 } else { 1 };
         format!("{scheme}://127.0.0.1:{}", usize::from(self.port) + step * node)
+    }
+
+    /// The socket of its coordinator.
+    pub(super) fn coordinator(&self) -> PathBuf {
+        format!("/dev/shm/minos-rack-{}/coordinator", self.process.id()).into()
     }
 
     /// The processes of the nodes.

@@ -20,6 +20,12 @@ pub const NODES_MAX: usize = 64;
 /// Under which the name of a rack is hashed.
 const NAME_SEED: u64 = 0x5ac4_0f5e_ed5a_11ce;
 
+/// The seed of the public hash that chooses a key's micro-shard. Clients compute it, as a key's direction: it is the same at
+/// all nodes, also after a restart, and reveals nothing of the place in a table.
+pub(super) fn direction_seed(rack: &str) -> u64 {
+    hash_key(rack.as_bytes(), NAME_SEED).0
+}
+
 /// A node's place in its rack.
 #[derive(Clone, Debug)]
 pub struct RackConfig {
@@ -84,10 +90,9 @@ impl RackConfig {
         [self.node, node].iter().all(|&node| self.nodes[node].path().is_some())
     }
 
-    /// The seed of the public hash that chooses a key's micro-shard. Clients compute it, as a key's direction: it is the
-    /// same at all nodes, also after a restart, and reveals nothing of the place in a table.
+    /// See [`direction_seed`].
     pub(crate) fn direction_seed(&self) -> u64 {
-        hash_key(self.name.as_bytes(), NAME_SEED).0
+        direction_seed(&self.name)
     }
 
     /// True if micro-shards may move.

@@ -18,6 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use minos_base::hash_key;
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 use minos_unit::{
     Balancing, Command, Coordinator, Directory, Node, Orders, Packet, Policy, Report, Standing,
@@ -25,6 +26,7 @@ use minos_unit::{
 };
 
 use super::{
+    config::direction_seed,
     frames,
     member::{HELLO_BYTES_MAX, SEND_MAX, node_hello, terms},
 };
@@ -301,8 +303,10 @@ impl Running {
     /// The answer to an operator's line.
     fn obey(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        if words == ["status"] {
-            return self.status();
+        match words[..] {
+            ["status"] => return self.status(),
+            ["where", key] => return self.place(key),
+            _ => {}
         }
         let Some(command) = command(&words) else {
             return format!("error: not a command: {}\n", line.trim());
@@ -311,6 +315,15 @@ impl Running {
             Ok(()) => "ok\n".to_owned(),
             Err(refused) => format!("error: {refused}\n"),
         }
+    }
+
+    fn place(&self, key: &str) -> String {
+        let directory = self.coordinator.directory();
+        let hash = hash_key(key.as_bytes(), direction_seed(&self.config.rack));
+        let micro_shard = directory.micro_shards().of(hash);
+        let node =
+            directory.writer(hash).map_or("on its way".to_owned(), |node| format!("node {}", node.id.0));
+        format!("micro-shard {} {node}\n", micro_shard.0)
     }
 
     fn status(&self) -> String {
