@@ -1,6 +1,9 @@
 //! The source of a region's memory, and its pages.
 
-use crate::file::{FileError, HUGE_PAGE_BYTES, Pages, RegionFile, failed, no_space};
+use crate::{
+    file::{FileError, HUGE_PAGE_BYTES, Pages, RegionFile, failed, no_space},
+    lent::Lent,
+};
 use rustix::{
     fd::OwnedFd,
     io::Errno,
@@ -30,6 +33,8 @@ pub enum Backing {
     /// A file, which is kept when the process ends. It must not exist yet:
     /// [`crate::Memory::open`] reopens one.
     File(PathBuf),
+    /// Memory that somebody else maps, such as a fabric that must allocate what it registers.
+    Lent(Lent),
 }
 
 /// Why a region could not be mapped.
@@ -76,6 +81,7 @@ impl fmt::Display for Backing {
             Self::SmallPages => f.write_str("small-pages"),
             Self::Memfd => f.write_str("memfd"),
             Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Lent(_) => f.write_str("lent"),
         }
     }
 }
@@ -95,6 +101,8 @@ pub(crate) struct Mapping {
     pub(crate) text: String,
     /// Kept open as long as it is mapped: it carries the lock, and can be passed on.
     file: Option<RegionFile>,
+    /// Whose memory it is, if it is not this value's.
+    lent: Option<Lent>,
 }
 
 // SAFETY: a mapping is an address range; it belongs to no thread.
@@ -119,6 +127,7 @@ impl Mapping {
                 let file = RegionFile::create(path).and_then(|file| Self::cleared_file(bytes, file));
                 return file.map_err(MapError::file(Some(path)));
             }
+            Backing::Lent(lent) => Self::lent(bytes as usize, lent),
         }
         .map_err(|source| MapError::System {
             action: "map memory",
@@ -208,6 +217,14 @@ impl Mapping {
         Self::mapped(base, bytes, "private memory in pages of 4 KiB".to_owned(), None)
     }
 
+    fn lent(bytes: usize, lent: &Lent) -> Result<Self, Errno> {
+        let memory = lent.take(bytes)?;
+        let (base, text) = (memory.as_ptr().cast(), "pages of a lender".to_owned());
+        let mut mapping = Self::mapped(base, memory.len(), text, None)?;
+        mapping.lent = Some(lent.clone());
+        Ok(mapping)
+    }
+
     fn mapped(
         base: *mut c_void,
         bytes: usize,
@@ -215,12 +232,15 @@ impl Mapping {
         file: Option<RegionFile>,
     ) -> Result<Self, Errno> {
         let base = NonNull::new(base).ok_or(Errno::NOMEM)?;
-        Ok(Self { base, bytes, text, file })
+        Ok(Self { base, bytes, text, file, lent: None })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if self.lent.is_some() {
+            return;
+        }
         // SAFETY: the range was mapped by this value, and every reference into it borrows from it.
         let unmapped = unsafe { mm::munmap(self.base.as_ptr(), self.bytes) };
         if let Err(error) = unmapped {
