@@ -27,6 +27,8 @@
 //! Large values, and keys that may be on flash, are the owner's.
 
 mod fabric;
+#[cfg(any(test, feature = "rig"))]
+pub mod rig;
 mod table;
 #[cfg(test)]
 mod tests;

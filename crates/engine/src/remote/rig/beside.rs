@@ -5,11 +5,11 @@ use crate::{
     config::StoreConfig,
     item::ItemMeta,
     mode::Mode,
-    remote::{Completion, Fabric, Mapped, Range},
+    remote::{Completion, Fabric, Range},
     store::Engine,
 };
 use minos_base::seeded_stream;
-use minos_region::{Backing, Image, OwnerState, Ownership};
+use minos_region::{Backing, OwnerState, Ownership};
 use minos_sync::Crcw;
 use rand::{Rng, RngExt, rngs::StdRng};
 
@@ -18,28 +18,29 @@ const FILLER: [u8; 2000] = [0xff; 2000];
 /// Operations between two polls, at most.
 const OPERATIONS_MAX: usize = 12;
 
-pub(super) struct Beside<M: Mode> {
+/// An engine that works whenever its readers poll.
+#[derive(Debug)]
+pub struct Beside<M: Mode, F> {
     engine: Engine<M, Crcw>,
-    mapped: Mapped,
+    fabric: F,
     random: StdRng,
     history: History,
     now: u64,
     epoch: u32,
 }
 
-impl<M: Mode> Beside<M> {
-    pub(super) fn new(seed: u64) -> Self {
-        let config = StoreConfig {
-            backing: Backing::Memfd,
-            partitions: Some(2),
-            micro_shards: 16,
-            ..StoreConfig::new(2 << 20)
-        };
+impl<M: Mode, F: Fabric> Beside<M, F> {
+    /// An engine in this memory, and what a seed makes of it; peer 0 of the fabric is to be the engine.
+    ///
+    /// # Panics
+    /// The memory cannot be had.
+    pub fn new(seed: u64, backing: Backing, connect: impl FnOnce(&Engine<M, Crcw>) -> F) -> Self {
+        let config =
+            StoreConfig { backing, partitions: Some(2), micro_shards: 16, ..StoreConfig::new(2 << 20) };
         let engine = Engine::create(&config).unwrap();
-        let mut mapped = Mapped::default();
-        mapped.add(Image::from_descriptor(engine.descriptor_to_read().unwrap()).unwrap());
+        let fabric = connect(&engine);
         let (random, history) = (seeded_stream(seed, 0), History::new(KEYS));
-        let beside = Self { engine, mapped, random, history, now: 1, epoch: 1 };
+        let beside = Self { engine, fabric, random, history, now: 1, epoch: 1 };
         beside.own(OwnerState::Owned);
         beside
     }
@@ -125,20 +126,20 @@ impl<M: Mode> Beside<M> {
     }
 }
 
-impl<M: Mode> Fabric for Beside<M> {
+impl<M: Mode, F: Fabric> Fabric for Beside<M, F> {
     fn read(&mut self, peer: usize, ranges: &[Range], token: u64) {
-        self.mapped.read(peer, ranges, token);
+        self.fabric.read(peer, ranges, token);
     }
 
     fn poll(&mut self, done: impl FnMut(Completion<'_>)) {
         for _ in 0..self.random.random_range(0..=OPERATIONS_MAX) {
             self.operate();
         }
-        self.mapped.poll(done);
+        self.fabric.poll(done);
     }
 }
 
-impl<M: Mode> Rig for Beside<M> {
+impl<M: Mode, F: Fabric> Rig for Beside<M, F> {
     fn now(&self) -> u64 {
         self.now
     }

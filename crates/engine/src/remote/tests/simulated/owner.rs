@@ -2,7 +2,7 @@
 //! leave it.
 
 use super::{
-    super::{MICRO_SHARD, NOW, history::Truth},
+    super::{MICRO_SHARD, NOW},
     Store,
 };
 use crate::{
@@ -15,6 +15,7 @@ use crate::{
     log::Log,
     mode::Mode,
     position::{Position, Wide},
+    remote::rig::Truth,
     slot::Slot,
     store::Engine,
     store_mode::StoreMode,
