@@ -84,6 +84,14 @@ impl<M: Mode> ReadOnly<M> {
         Self::of(Image::from_descriptor(fd)?, Path::new("a descriptor"))
     }
 
+    /// As [`ReadOnly::open`], for the table in an image.
+    ///
+    /// # Errors
+    /// As [`ReadOnly::open`].
+    pub fn from_image(image: Image) -> Result<Self, OpenError> {
+        Self::of(image, Path::new("an image"))
+    }
+
     fn of(image: Image, path: &Path) -> Result<Self, OpenError> {
         let geometry = *image.geometry();
         if geometry.layout != M::LAYOUT {

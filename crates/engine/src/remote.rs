@@ -207,6 +207,11 @@ impl RemoteRead {
         }
     }
 
+    /// The ranges that it needs, after [`Step::Need`].
+    pub fn needed(&self) -> &[Range] {
+        &self.ranges
+    }
+
     /// Header of the item that was found.
     pub fn state(&self) -> Option<&ItemState> {
         self.found.as_ref().map(|(_, state)| state)

@@ -217,8 +217,16 @@ impl Mapping {
         Self::mapped(base, bytes, "private memory in pages of 4 KiB".to_owned(), None)
     }
 
+    /// Memory of a lender, to be read.
+    pub(crate) fn lent_to_read(lent: &Lent) -> Result<Self, Errno> {
+        Self::of_lender(lent.take_to_read()?, lent)
+    }
+
     fn lent(bytes: usize, lent: &Lent) -> Result<Self, Errno> {
-        let memory = lent.take(bytes)?;
+        Self::of_lender(lent.take(bytes)?, lent)
+    }
+
+    fn of_lender(memory: NonNull<[u8]>, lent: &Lent) -> Result<Self, Errno> {
         let (base, text) = (memory.as_ptr().cast(), "pages of a lender".to_owned());
         let mut mapping = Self::mapped(base, memory.len(), text, None)?;
         mapping.lent = Some(lent.clone());

@@ -2,18 +2,22 @@
 
 use crate::{
     backing::Mapping,
-    file::RegionFile,
+    file::{HEADER_WORDS, RegionFile, Words, failed},
     header,
     layout::{Geometry, Layout},
+    lent::Lent,
     offset::Offset,
     open::{OpenError, damaged, file_error, identify},
+    region::Region,
     view::View,
 };
 use minos_sync::{ReadWord, words::WORD_BYTES};
-use std::{os::fd::OwnedFd, path::Path};
+use std::{os::fd::OwnedFd, path::Path, sync::atomic::Ordering::Relaxed};
 
 /// The place of a region in errors, where only a descriptor of it is known.
 const DESCRIPTOR: &str = "a descriptor";
+/// The same where somebody else has mapped it.
+const LENT: &str = "lent memory";
 
 /// A read-only mapping of a region's file, in this process or another, while its owner writes.
 ///
@@ -51,23 +55,44 @@ impl Image {
         Self::of(file, path)
     }
 
+    /// The region in memory that somebody has mapped, whose writer is another process.
+    ///
+    /// # Errors
+    /// As [`Image::open`], or it was lent before.
+    pub fn lent(lent: &Lent) -> Result<Self, OpenError> {
+        let path = Path::new(LENT);
+        let mapping = Mapping::lent_to_read(lent).map_err(failed("borrow")).map_err(file_error(path))?;
+        let found = mapping.bytes as u64;
+        if found < Region::BYTES_MIN {
+            return Err(OpenError::Length { found, expected: Region::BYTES_MIN });
+        }
+        // SAFETY: the mapping has at least these words, is aligned to a page, and lives as long as the view.
+        let header = unsafe { View::new(mapping.base.cast(), HEADER_WORDS as usize) };
+        let mut words: Words = [0; HEADER_WORDS as usize];
+        words.iter_mut().zip(header.all()).for_each(|(word, seen)| *word = seen.load(Relaxed));
+        let (geometry, layout) = parts_of(&words, path)?;
+        if found < geometry.memory_bytes {
+            return Err(OpenError::Length { found, expected: geometry.memory_bytes });
+        }
+        Ok(Self::assemble(mapping, geometry, layout))
+    }
+
     fn of(file: RegionFile, path: &Path) -> Result<Self, OpenError> {
         let failed = file_error(path);
-        let words = file.header().map_err(&failed)?;
-        identify(&words, path)?;
-        if header::state_of(&words) == header::DAMAGED {
-            return Err(damaged("it contradicts itself"));
-        }
-        let geometry = header::geometry_of(&words);
-        let layout = Layout::new(&geometry).map_err(|_| damaged("its sizes fit nowhere"))?;
+        let (geometry, layout) = parts_of(&file.header().map_err(&failed)?, path)?;
         let (found, expected) = (file.len().map_err(&failed)?, file.bytes_for(geometry.memory_bytes));
         if found != expected {
             return Err(OpenError::Length { found, expected });
         }
         let mapping = Mapping::to_read(expected as usize, file).map_err(failed)?;
+        Ok(Self::assemble(mapping, geometry, layout))
+    }
+
+    /// The mapping has at least the bytes that the geometry names.
+    fn assemble(mapping: Mapping, geometry: Geometry, layout: Layout) -> Self {
         // SAFETY: the mapping has at least these words, is aligned to a page, and lives as long as the view.
         let view = unsafe { View::new(mapping.base.cast(), geometry.memory_bytes as usize / WORD_BYTES) };
-        Ok(Self { view, geometry, layout, _mapping: mapping })
+        Self { view, geometry, layout, _mapping: mapping }
     }
 
     /// The words of the region.
@@ -97,4 +122,15 @@ impl Image {
     pub fn arena_words(&self) -> u64 {
         self.layout.arena_words
     }
+}
+
+/// What a header says, if it is one that this program can read.
+fn parts_of(words: &Words, path: &Path) -> Result<(Geometry, Layout), OpenError> {
+    identify(words, path)?;
+    if header::state_of(words) == header::DAMAGED {
+        return Err(damaged("it contradicts itself"));
+    }
+    let geometry = header::geometry_of(words);
+    let layout = Layout::new(&geometry).map_err(|_| damaged("its sizes fit nowhere"))?;
+    Ok((geometry, layout))
 }

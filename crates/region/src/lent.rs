@@ -6,11 +6,19 @@ use std::{fmt, ptr::NonNull, sync::Arc};
 /// Who maps memory for one region, and keeps it mapped while it lives.
 ///
 /// # Safety
-/// [`Lender::lend`] returns memory at most once. It is zeroed, begins at a multiple of 4 KiB, and can be read and written
-/// until the lender is dropped. Nothing else in this process refers to it, and no other process writes it.
+/// Memory that is returned begins at a multiple of 4 KiB, and stays until the lender is dropped. It is returned once, and
+/// nothing else in this process refers to it.
 pub unsafe trait Lender: fmt::Debug + Send + Sync {
-    /// The memory; `None` if it was lent before.
-    fn lend(&self) -> Option<NonNull<[u8]>>;
+    /// Memory for a new region: zeroed, can be read and written, and no other process writes it. `None` if there is none,
+    /// or it was lent before.
+    fn lend(&self) -> Option<NonNull<[u8]>> {
+        None
+    }
+
+    /// Memory of another process, which writes it: it can be read. `None` as above.
+    fn lend_to_read(&self) -> Option<NonNull<[u8]>> {
+        None
+    }
 }
 
 /// A lender, kept as long as a region has its memory.
@@ -27,6 +35,11 @@ impl Lent {
     pub(crate) fn take(&self, bytes: usize) -> Result<NonNull<[u8]>, Errno> {
         let memory = self.0.lend().ok_or(Errno::BUSY)?;
         if memory.len() < bytes { Err(Errno::NOMEM) } else { Ok(memory) }
+    }
+
+    /// The memory, to be read.
+    pub(crate) fn take_to_read(&self) -> Result<NonNull<[u8]>, Errno> {
+        self.0.lend_to_read().ok_or(Errno::BUSY)
     }
 }
 
@@ -86,6 +99,13 @@ mod tests {
         drop(region);
         assert_eq!(heap.pages.lock().unwrap()[0].0[24], 7);
         assert_eq!(Arc::strong_count(&heap), 2, "the region keeps its lender no longer");
+    }
+
+    #[test]
+    fn memory_to_write_is_not_lent_to_readers_nor_twice() {
+        let lent = Lent::by(Heap::new());
+        assert_eq!(lent.take_to_read(), Err(Errno::BUSY));
+        assert!(lent.take(BYTES).is_ok() && lent.take(BYTES).is_err());
     }
 
     #[test]
