@@ -75,7 +75,7 @@ pub(crate) fn compare() -> anyhow::Result<()> {
 }
 
 /// Instructions of one operation, by its name.
-type Counts = BTreeMap<String, f64>;
+pub(crate) type Counts = BTreeMap<String, f64>;
 
 fn count() -> anyhow::Result<Counts> {
     let mut counts = Counts::new();
@@ -86,7 +86,11 @@ fn count() -> anyhow::Result<Counts> {
 }
 
 fn count_crate(name: &str) -> anyhow::Result<Counts> {
-    let program = build(name)?;
+    count_program(&build(name, &[])?, |_| ())
+}
+
+/// The counts of a program, which runs with what `prepare` sets.
+pub(crate) fn count_program(program: &str, prepare: impl FnOnce(&mut Command)) -> anyhow::Result<Counts> {
     let folder = root().join("target/instructions/counts");
     if folder.exists() {
         fs::remove_dir_all(&folder)?;
@@ -97,6 +101,7 @@ fn count_crate(name: &str) -> anyhow::Result<Counts> {
     valgrind.args(["--quiet", "--tool=callgrind"]);
     valgrind.arg(format!("--callgrind-out-file={}", folder.join("part").display()));
     valgrind.args([format!("--toggle-collect={FUNCTION}"), format!("--dump-after={FUNCTION}")]);
+    prepare(&mut valgrind);
     run(valgrind.arg(program).stdout(fs::File::create(&names)?))?;
     // One part for each name, in order.
     let summaries = (1..).map(|part| summary(&folder.join(format!("part.{part}"))));
@@ -130,9 +135,9 @@ fn per_operation(
 }
 
 /// Builds the program that runs the operations of a crate; returns its path.
-fn build(name: &str) -> anyhow::Result<String> {
+pub(crate) fn build(name: &str, options: &[&str]) -> anyhow::Result<String> {
     let arguments = ["build", "--release", "-p", name, "--bench", "instructions"];
-    let mut cargo = cargo_apart("instructions", FLAGS, &arguments);
+    let mut cargo = cargo_apart("instructions", FLAGS, &[&arguments[..], options].concat());
     run(&mut cargo)?;
     // The same command again builds nothing, but prints the path of the program.
     let output = cargo.arg("--message-format=json").output()?;

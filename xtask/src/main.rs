@@ -15,6 +15,7 @@ mod suites;
 mod tidy;
 mod tiers;
 mod times;
+mod ucx;
 mod ways;
 
 use std::{process::ExitCode, time::Duration};
@@ -80,6 +81,8 @@ enum Task {
     Smoke,
     /// Count the instructions of the engine's operations, and compare with the record
     Instructions(instructions::InstructionsOptions),
+    /// Test the reader over UCX, or measure it; needs Debian's libucx-dev, and is no part of the gate
+    Ucx(ucx::UcxOptions),
     /// Count functions and instructions on the way of a request through the server
     Ways(ways::WaysOptions),
     /// Measure the figures of the README: minos beside memcached and Redis, in turn
@@ -152,6 +155,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::InstallC(options) => install::install(&options),
         Task::Smoke => smoke::run(),
         Task::Instructions(options) => instructions::check(&options),
+        Task::Ucx(options) => ucx::test(&options, totals),
         Task::Ways(options) => ways::print(&options),
         Task::Measure(options) => measure::run(&options),
         Task::Pauses { millis } => {

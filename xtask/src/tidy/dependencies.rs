@@ -8,6 +8,7 @@ const ALLOWED: [(&str, &[&str]); 25] = [
     ("sync", &["base"]),
     ("region", &["base", "sync"]),
     ("engine", &["base", "sync", "region"]),
+    ("fabric", &["engine", "region"]),
     ("flash", &["base"]),
     ("sched", &["base"]),
     ("proto", &["base"]),
