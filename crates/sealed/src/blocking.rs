@@ -47,11 +47,11 @@ impl Blocking {
         let mut incoming = Incoming::new(socket);
         let deadline = Instant::now() + timeout;
         let refused = |refusal| io::Error::new(ErrorKind::PermissionDenied, refusal);
-        while !incoming.advance(keys, (purpose, to)).map_err(refused)? {
+        while !incoming.advance(keys, (&[purpose], to)).map_err(refused)? {
             wait_until(deadline, incoming.as_fd(), incoming.wants_to_send())?;
         }
-        let (sealed, from) = incoming.open().ok_or(ErrorKind::PermissionDenied)?;
-        Ok((Self { sealed, timeout }, from))
+        let (sealed, ends) = incoming.open().ok_or(ErrorKind::PermissionDenied)?;
+        Ok((Self { sealed, timeout }, ends.from))
     }
 
     /// Changes the time for each call.
@@ -62,6 +62,11 @@ impl Blocking {
     /// The socket below, for instance to end both directions from another thread's copy.
     pub fn socket(&self) -> &Socket {
         self.sealed.wire()
+    }
+
+    /// The stream alone, whose calls never wait.
+    pub fn into_sealed(self) -> Sealed<Socket> {
+        self.sealed
     }
 
     /// Calls `step` until it has a result, and waits between.
@@ -116,7 +121,7 @@ impl AsFd for Blocking {
 }
 
 /// Waits until the socket has news, or room for what waits to be sent.
-fn wait_until(deadline: Instant, descriptor: BorrowedFd<'_>, sends: bool) -> io::Result<()> {
+pub(crate) fn wait_until(deadline: Instant, descriptor: BorrowedFd<'_>, sends: bool) -> io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(ErrorKind::TimedOut.into());

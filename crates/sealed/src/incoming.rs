@@ -6,7 +6,7 @@ use minos_net::Progress;
 use snow::TransportState;
 
 use crate::{
-    Keys, Purpose, Refusal, Sealed, Wire,
+    Ends, Keys, Purpose, Refusal, Sealed, Wire,
     keys::{ANSWER_BYTES, CALL_BYTES, PROOF_BYTES, TAG_BYTES},
 };
 
@@ -26,7 +26,7 @@ struct Answered {
     transport: Box<TransportState>,
     answer: [u8; ANSWER_BYTES],
     sent: usize,
-    from: u16,
+    ends: Ends,
 }
 
 impl<W: Wire> Incoming<W> {
@@ -36,17 +36,17 @@ impl<W: Wire> Incoming<W> {
     }
 
     /// Goes on with the handshake; true once the other end has proven to know a secret of `keys`, and that it is of the
-    /// same rack and takes this end for the node `to`. The caller bounds the time.
+    /// same rack, takes this end for the node `to` and wants one of `purposes`. The caller bounds the time.
     ///
     /// # Errors
     /// The other end is refused: the stream is to be dropped.
-    pub fn advance(&mut self, keys: &Keys, (purpose, to): (Purpose, u16)) -> Result<bool, Refusal> {
+    pub fn advance(&mut self, keys: &Keys, (purposes, to): (&[Purpose], u16)) -> Result<bool, Refusal> {
         if self.answered.is_none() {
             if !self.receive(CALL_BYTES)? {
                 return Ok(false);
             }
-            let (transport, answer, from) = keys.answer(&self.bytes, (purpose, to))?;
-            self.answered = Some(Answered { transport: Box::new(transport), answer, sent: 0, from });
+            let (transport, answer, ends) = keys.answer(&self.bytes, (purposes, to))?;
+            self.answered = Some(Answered { transport: Box::new(transport), answer, sent: 0, ends });
             self.received = 0;
         }
         if !self.send_answer()? || !self.receive(PROOF_BYTES)? {
@@ -61,11 +61,11 @@ impl<W: Wire> Incoming<W> {
         Err(Refusal::Unproven)
     }
 
-    /// The stream, and the number of the node that has opened it, once [`advance`](Self::advance) has returned true;
+    /// The stream, and what its opener has proven of its ends, once [`advance`](Self::advance) has returned true;
     /// `None` before the call is answered.
-    pub fn open(self) -> Option<(Sealed<W>, u16)> {
-        let Answered { transport, from, .. } = self.answered?;
-        Some((Sealed::open(self.wire, transport), from))
+    pub fn open(self) -> Option<(Sealed<W>, Ends)> {
+        let Answered { transport, ends, .. } = self.answered?;
+        Some((Sealed::open(self.wire, transport), ends))
     }
 
     /// True if the answer waits for room in the wire.

@@ -26,7 +26,7 @@ pub(crate) const PROOF_BYTES: usize = 2 + TAG_BYTES;
 pub enum Purpose {
     /// Commands that a node forwards to another.
     Commands = 1,
-    /// Packets between a node and the coordinator.
+    /// Packets of nodes, the coordinator and its operators, and items that move to another node.
     Control = 2,
 }
 
@@ -70,30 +70,29 @@ impl Keys {
         (written == ANSWER_BYTES).then_some((state, call))
     }
 
-    /// Answers a call to the node `to`: the state for frames, the answer, and the opener's number, which only its proof
-    /// confirms.
+    /// Answers a call to the node `to` for one of `purposes`: the state for frames, the answer, and the ends of the
+    /// stream, which only the opener's proof confirms.
     pub(crate) fn answer(
         &self,
         call: &[u8; CALL_BYTES],
-        (purpose, to): (Purpose, u16),
-    ) -> Result<(TransportState, [u8; ANSWER_BYTES], u16), Refusal> {
+        (purposes, to): (&[Purpose], u16),
+    ) -> Result<(TransportState, [u8; ANSWER_BYTES], Ends), Refusal> {
         let (preamble, message) = call.split_at(PREAMBLE_BYTES);
         let Some(&[id, named, low, high]) = preamble.strip_prefix(&MARK) else {
             return Err(Refusal::Stranger);
         };
-        if named != purpose as u8 {
-            return Err(Refusal::Stranger);
-        }
+        let purpose = purposes.iter().copied().find(|purpose| *purpose as u8 == named);
+        let purpose = purpose.ok_or(Refusal::Stranger)?;
         let (_, key) = self.keys.iter().find(|(known, _)| *known == id).ok_or(Refusal::Secret)?;
-        let from = u16::from_le_bytes([low, high]);
-        let prologue = self.prologue(id, Ends { purpose, from, to });
+        let ends = Ends { purpose, from: u16::from_le_bytes([low, high]), to };
+        let prologue = self.prologue(id, ends);
         let answer = || {
             let mut state = builder(key, &prologue)?.build_responder().ok()?;
             let mut answer = [0; ANSWER_BYTES];
             state.read_message(message, &mut []).ok()?;
             let written = state.write_message(&[], &mut answer).ok()?;
             let transport = state.into_transport_mode().ok()?;
-            (written == ANSWER_BYTES).then_some((transport, answer, from))
+            (written == ANSWER_BYTES).then_some((transport, answer, ends))
         };
         answer().ok_or(Refusal::Unproven)
     }

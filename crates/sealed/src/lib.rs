@@ -12,12 +12,14 @@
 //! ```
 //!
 //! A call that is replayed gets an answer, of which nobody can make a proof. Before the proof the accepter keeps 56
-//! bytes and a small state, and takes no others. A [`Sealed`] stream never blocks, a [`Blocking`] one waits. The end of a
-//! stream is not sealed: whoever must know that a message is whole sends its length.
+//! bytes and a small state, and takes no others. A [`Sealed`] stream never blocks, a [`Blocking`] one waits, and a [`Duplex`]
+//! has a thread for each direction. The end of a stream is not sealed: whoever must know that a message is whole sends its
+//! length.
 
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod duplex;
 mod incoming;
 mod keys;
 mod stream;
@@ -25,6 +27,7 @@ mod stream;
 mod tests;
 
 pub use blocking::Blocking;
+pub use duplex::Duplex;
 pub use incoming::Incoming;
 pub use keys::{Ends, Keys, Purpose};
 pub use stream::{PAYLOAD_BYTES_MAX, Sealed, Wire};

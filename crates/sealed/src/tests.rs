@@ -16,7 +16,7 @@ use super::*;
 use crate::keys::{ANSWER_BYTES, CALL_BYTES, PROOF_BYTES};
 
 const ENDS: Ends = Ends { purpose: Purpose::Commands, from: 3, to: 1 };
-const HERE: (Purpose, u16) = (Purpose::Commands, 1);
+const HERE: (&[Purpose], u16) = (&[Purpose::Commands], 1);
 
 fn secret(id: u8, first: u8) -> Secret {
     let digits: String =
@@ -88,8 +88,8 @@ fn open(few: usize) -> (Sealed<Pipe>, Sealed<Pipe>) {
     while !incoming.advance(&keys(), HERE).unwrap() {
         assert_ne!(opener.receive(&mut []), Progress::Closed);
     }
-    let (accepter, from) = incoming.open().unwrap();
-    assert_eq!(from, 3);
+    let (accepter, ends) = incoming.open().unwrap();
+    assert_eq!(ends, ENDS);
     (opener, accepter)
 }
 
@@ -152,7 +152,7 @@ fn nothing_is_sent_in_the_clear_and_nothing_twice_the_same() {
 }
 
 /// What becomes of a call and the proof behind it at an accepter with `keys`, who is `here`.
-fn call(opener: &Keys, ends: Ends, accepter: &Keys, here: (Purpose, u16)) -> Result<bool, Refusal> {
+fn call(opener: &Keys, ends: Ends, accepter: &Keys, here: (&[Purpose], u16)) -> Result<bool, Refusal> {
     let (one, other) = Pipe::pair(1 << 20);
     let mut opener = Sealed::connect(one, opener, ends).unwrap();
     let mut incoming = Incoming::new(other);
@@ -176,7 +176,7 @@ fn who_does_not_know_the_secret_or_means_another_is_refused() {
         ("secret", Keys::new("r", &[secret(1, 7)]), ENDS, HERE, Refusal::Unproven),
         ("rack", Keys::new("s", &[secret(1, 200)]), ENDS, HERE, Refusal::Unproven),
         ("number", keys(), Ends { to: 2, ..ENDS }, HERE, Refusal::Unproven),
-        ("purpose", keys(), ENDS, (Purpose::Control, 1), Refusal::Stranger),
+        ("purpose", keys(), ENDS, (&[Purpose::Control], 1), Refusal::Stranger),
     ] {
         assert_eq!(call(&opener, ends, &keys(), here), Err(refusal), "{what}");
     }
@@ -317,6 +317,68 @@ fn threads_read_and_write() {
 }
 
 #[test]
+fn both_ends_of_a_duplex_send_while_they_receive() {
+    let (one, other) = sockets();
+    let bytes = vec![7; 3_000_000];
+    let carry = |duplex: &Duplex| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| duplex.send(&bytes, LONG).unwrap());
+            let (mut count, mut buffer) = (0, vec![0; 50_000]);
+            while count < bytes.len() {
+                let received = duplex.receive(&mut buffer, Some(LONG)).unwrap();
+                assert!(received > 0 && buffer[..received].iter().all(|&byte| byte == 7));
+                count += received;
+            }
+        });
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let opener = Blocking::connect(one, &keys(), ENDS, LONG).unwrap();
+            carry(&Duplex::new(opener.into_sealed()).unwrap());
+        });
+        let here = (Purpose::Commands, 1);
+        let (accepter, _) = Blocking::accept(nonblocking(other), &keys(), here, LONG).unwrap();
+        let duplex = Duplex::new(accepter.into_sealed()).unwrap();
+        carry(&duplex);
+        assert_eq!(duplex.receive(&mut [0], Some(LONG)).unwrap(), 0);
+    });
+}
+
+#[test]
+fn a_duplex_waits_no_longer_than_asked() {
+    use std::io::ErrorKind::{BrokenPipe, TimedOut};
+    let (one, other) = sockets();
+    let opener = std::thread::spawn(|| Blocking::connect(one, &keys(), ENDS, LONG).unwrap());
+    let (_silent, _) = Blocking::accept(nonblocking(other), &keys(), (Purpose::Commands, 1), LONG).unwrap();
+    let duplex = Duplex::new(opener.join().unwrap().into_sealed()).unwrap();
+    let began = Instant::now();
+    assert_eq!(duplex.receive(&mut [0], Some(SOON)).unwrap_err().kind(), TimedOut);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| duplex.receive(&mut [0], None));
+        // Nobody takes the bytes: the stream ends, and the reader with it.
+        assert_eq!(duplex.send(&[0; 3_000_000], SOON).unwrap_err().kind(), TimedOut);
+        assert!(!reader.join().unwrap().is_ok_and(|received| received > 0));
+    });
+    assert!(began.elapsed() < LONG);
+    assert_eq!(duplex.send(&[0], SOON).unwrap_err().kind(), BrokenPipe);
+}
+
+#[test]
+fn a_stream_for_any_of_several_purposes_is_opened() {
+    let purposes = [Purpose::Commands, Purpose::Control];
+    for purpose in purposes {
+        let (one, other) = Pipe::pair(1 << 20);
+        let ends = Ends { purpose, ..ENDS };
+        let mut opener = Sealed::connect(one, &keys(), ends).unwrap();
+        let mut incoming = Incoming::new(other);
+        while !incoming.advance(&keys(), (&purposes, 1)).unwrap() {
+            opener.receive(&mut []);
+        }
+        assert_eq!(incoming.open().unwrap().1, ends);
+    }
+}
+
+#[test]
 fn a_slow_handshake_ends_in_time() {
     let (one, mut other) = sockets();
     let began = Instant::now();
@@ -329,7 +391,7 @@ fn a_slow_handshake_ends_in_time() {
             };
             assert!(!b"MNS\x01\x01\x01\x03\x00".iter().chain(&[0; 2000]).all(|&byte| slow(byte)));
         });
-        let refused = Blocking::accept(one, &keys(), HERE, SOON).unwrap_err();
+        let refused = Blocking::accept(one, &keys(), (Purpose::Commands, 1), SOON).unwrap_err();
         assert_eq!(refused.kind(), std::io::ErrorKind::TimedOut);
         assert!(began.elapsed() < SOON + Duration::from_secs(5));
     });

@@ -154,7 +154,7 @@ impl<M: Mode, I: Io> Gate<M, I> {
     /// Goes on with a handshake.
     fn serve(&mut self, number: u64) {
         let Some(guest) = self.guests.get_mut(&number) else { return };
-        match guest.incoming.advance(&self.keys, (Purpose::Commands, self.own)) {
+        match guest.incoming.advance(&self.keys, (&[Purpose::Commands], self.own)) {
             Ok(false) => {}
             Ok(true) => self.admit(number),
             Err(refusal) => {
