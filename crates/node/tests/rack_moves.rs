@@ -40,9 +40,11 @@ impl Rack {
     {
         let folder = tempfile::tempdir().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
+        let at = Address::Unix(folder.path().join("coordinator"));
         let config = CoordinatorConfig {
             rack: "moves".to_owned(),
-            socket: folder.path().join("coordinator"),
+            listen: at.clone(),
+            secrets: Vec::new(),
             directory: folder.path().join("directory"),
             nodes: vec![(0, String::new()); NODES],
             micro_shards: MICRO_SHARDS,
@@ -69,7 +71,7 @@ impl Rack {
                 micro_shards: MICRO_SHARDS,
                 timeout: PATIENCE,
                 waiting_max: 64,
-                managed: Some(Managed { coordinator: folder.path().join("coordinator"), lease: LEASE }),
+                managed: Some(Managed { coordinator: at.clone(), lease: LEASE }),
                 secrets: Vec::new(),
             });
             let store = StoreConfig {
@@ -98,7 +100,7 @@ impl Rack {
     }
 
     fn ask(&self, line: &str) -> String {
-        coordinator::ask(&self.folder.path().join("coordinator"), line).unwrap()
+        coordinator::ask(&Address::Unix(self.folder.path().join("coordinator")), None, line).unwrap()
     }
 
     fn say(&self, line: &str) {

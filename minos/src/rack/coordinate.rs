@@ -7,11 +7,11 @@ use std::{
 };
 
 use clap::{Args, ValueEnum};
+use minos_net::Address;
 use minos_node::coordinator::{self, CoordinatorConfig, Loss, ReadPolicy};
-
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
-use crate::{serve::rack::Peer, time::parse_time};
+use crate::{secret::read_all, serve::rack::Peer, time::parse_time};
 
 /// Micro-shards that move at a time.
 pub(super) const MOVES: usize = 64;
@@ -24,14 +24,17 @@ pub(crate) struct CoordinateArgs {
     /// Name of the rack
     #[arg(long, value_name = "NAME")]
     rack: String,
-    /// Unix socket at which nodes (--coordinator) and operators find it
+    /// Where nodes (--coordinator) and operators find it: a Unix socket, or an address for those who know --rack-secret
+    #[arg(long, value_name = "PATH|IP:PORT")]
+    listen: Address,
+    /// File with secrets, as for `minos serve`: over TCP, nodes and operators must know one of them
     #[arg(long, value_name = "PATH")]
-    listen: PathBuf,
+    rack_secret: Option<PathBuf>,
     /// File that keeps the directory: who owns what
     #[arg(long, value_name = "PATH")]
     directory: PathBuf,
     /// The nodes of a new rack, as for `minos serve`. Later ones are in the directory
-    #[arg(long, value_name = "UNIT@PATH[=IP:PORT]", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "UNIT@PATH|IP:PORT[=IP:PORT]", value_delimiter = ',', required = true)]
     peers: Vec<Peer>,
     /// Nodes of --peers, from the first on, that a new rack begins with [default: all]
     #[arg(long, value_name = "N")]
@@ -74,10 +77,13 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
     for signal in TERM_SIGNALS {
         flag::register(*signal, Arc::clone(&stop))?;
     }
+    let file = args.rack_secret.as_deref();
+    let secrets = file.map(|path| read_all("--rack-secret", path)).transpose()?;
     let members = args.peers.iter().take(args.members.unwrap_or(args.peers.len()));
     let config = CoordinatorConfig {
         rack: args.rack.clone(),
-        socket: args.listen.clone(),
+        listen: args.listen.clone(),
+        secrets: secrets.unwrap_or_default(),
         directory: args.directory.clone(),
         nodes: members.map(Peer::unit_and_address).collect(),
         micro_shards: args.micro_shards,
@@ -91,6 +97,6 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
         reads: args.reads,
         reads_interval: args.reads_interval,
     };
-    println!("coordinator {}", args.listen.display());
+    println!("coordinator {}", args.listen);
     Ok(coordinator::run(config, || stop.load(Ordering::Relaxed))?)
 }

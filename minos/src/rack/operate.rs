@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
+use minos_net::Address;
 use minos_node::coordinator::ask;
+
+use crate::secret::read_all;
 
 /// What an operator may ask for.
 #[derive(Debug, Subcommand)]
@@ -28,9 +31,30 @@ pub(super) enum Operate {
 /// The coordinator.
 #[derive(Args, Debug)]
 pub(super) struct State {
-    /// Unix socket of the coordinator
-    #[arg(long, value_name = "PATH")]
-    coordinator: PathBuf,
+    /// Where the coordinator listens. Over TCP, --rack and --rack-secret are needed
+    #[arg(long, value_name = "PATH|IP:PORT")]
+    coordinator: Address,
+    /// Name of the rack
+    #[arg(long, value_name = "NAME", requires = "rack_secret")]
+    rack: Option<String>,
+    /// File with a secret that the coordinator knows
+    #[arg(long, value_name = "PATH", requires = "rack")]
+    rack_secret: Option<PathBuf>,
+}
+
+impl State {
+    /// The coordinator's answer to a line.
+    fn ask(&self, line: &str) -> anyhow::Result<String> {
+        let file = self.rack_secret.as_deref();
+        let secrets = file.map(|path| read_all("--rack-secret", path)).transpose()?;
+        ensure!(
+            secrets.is_some() || matches!(self.coordinator, Address::Unix(_)),
+            "--coordinator {}: --rack and --rack-secret are needed",
+            self.coordinator
+        );
+        let rack = self.rack.as_deref().zip(secrets.as_deref());
+        ask(&self.coordinator, rack, line).with_context(|| format!("the coordinator at {}", self.coordinator))
+    }
 }
 
 #[derive(Args, Debug)]
@@ -85,11 +109,10 @@ pub(super) fn run(command: &Operate) -> anyhow::Result<()> {
         Operate::Remove(OfNode { at, node }) => (at, format!("remove {node}")),
         Operate::GiveUp(OfNode { at, node }) => (at, format!("give-up {node}")),
     };
-    let path = &at.coordinator;
-    let answer = ask(path, &line).with_context(|| format!("the coordinator at {}", path.display()))?;
+    let answer = at.ask(&line)?;
     match answer.strip_prefix("error: ") {
         Some(error) => bail!("{}", error.trim()),
-        None if answer.is_empty() => bail!("the coordinator at {} does not answer", path.display()),
+        None if answer.is_empty() => bail!("the coordinator at {} does not answer", at.coordinator),
         None => print!("{answer}"),
     }
     Ok(())

@@ -14,6 +14,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use minos_base::SizeText;
+use minos_net::Address;
 use minos_node::{
     config::NODES_MAX,
     coordinator::{self, CoordinatorConfig, CoordinatorError, Loss, ReadPolicy},
@@ -175,7 +176,8 @@ fn coordinate(
     };
     let config = CoordinatorConfig {
         rack: NAME.to_owned(),
-        socket: folder.join(COORDINATOR),
+        listen: Address::Unix(folder.join(COORDINATOR)),
+        secrets: Vec::new(),
         directory: folder.join("directory"),
         nodes: (0..args.members.unwrap_or(args.nodes).clamp(1, args.nodes)).map(node).collect(),
         micro_shards: MICRO_SHARDS,
@@ -187,7 +189,7 @@ fn coordinate(
         reads: ReadPolicy::default(),
         reads_interval: READS_INTERVAL,
     };
-    eprintln!("coordinator {}", config.socket.display());
+    eprintln!("coordinator {}", config.listen);
     let run = move || match coordinator::run(config, || false) {
         Ok(()) => unreachable!("it is never over"),
         Err(error) => error,

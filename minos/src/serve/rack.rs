@@ -37,10 +37,10 @@ pub(crate) struct RackOptions {
     /// Time that a command waits for the node that owns its key
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     rack_timeout: Duration,
-    /// Unix socket of the rack's coordinator (`minos rack coordinate`), which moves micro-shards between nodes. Without one
+    /// Where the rack's coordinator (`minos rack coordinate`) listens, which moves micro-shards between nodes. Without one
     /// they stay where they are
-    #[arg(long, value_name = "PATH", requires = "rack")]
-    coordinator: Option<PathBuf>,
+    #[arg(long, value_name = "PATH|IP:PORT", requires = "rack")]
+    coordinator: Option<Address>,
     /// Time for which a node answers without a word of the coordinator. The same at the coordinator
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     rack_lease: Duration,
@@ -116,6 +116,10 @@ impl RackOptions {
             self.coordinator.is_none()
                 || self.peers.iter().all(|peer| matches!(peer.address, Address::Unix(_))),
             "--coordinator: micro-shards move between the nodes of one machine only, for now; --peers names others"
+        );
+        ensure!(
+            !secrets.is_empty() || !matches!(self.coordinator, Some(Address::Tcp(_))),
+            "--coordinator: whoever answers at IP:PORT could move and drop items; --rack-secret is needed"
         );
         Ok(Some(RackConfig {
             name: name.clone(),

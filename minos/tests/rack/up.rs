@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use minos_net::Address;
 use minos_testkit::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -86,7 +87,8 @@ impl Rack {
 
     /// Says a line to the coordinator; returns its answer.
     pub(crate) fn operate(&self, line: &str) -> String {
-        minos_node::coordinator::ask(&self.folder.path().join("coordinator"), line).unwrap()
+        let at = Address::Unix(self.folder.path().join("coordinator"));
+        minos_node::coordinator::ask(&at, None, line).unwrap()
     }
 
     /// Epoch of the directory in force.

@@ -7,7 +7,14 @@ const SERVER: &str = "crates/node/src/";
 
 /// Transports, and the files of the server that may name them.
 const NAMED_IN: [(&str, &[&str]); 3] = [
-    ("Socket", &["crates/node/src/tcp/connection.rs", "crates/node/src/rack/attach.rs"]),
+    (
+        "Socket",
+        &[
+            "crates/node/src/tcp/connection.rs",
+            "crates/node/src/rack/attach.rs",
+            "crates/node/src/rack/stream.rs",
+        ],
+    ),
     ("UdpPort", &[]),
     ("Epoll", &[]),
 ];

@@ -1,10 +1,6 @@
 //! The options of a node of a rack.
 
-use std::{
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use minos_base::hash_key;
 use minos_net::Address;
@@ -51,8 +47,8 @@ pub struct RackConfig {
 /// How a node takes part in a rack that has a coordinator.
 #[derive(Clone, Debug)]
 pub struct Managed {
-    /// The Unix socket of the coordinator.
-    pub coordinator: PathBuf,
+    /// Where the coordinator listens: a Unix socket, or an address at which it must prove to know a secret.
+    pub coordinator: Address,
     /// Time for which the coordinator lets a node answer. The same at the coordinator and all nodes.
     pub lease: Duration,
 }

@@ -1,7 +1,7 @@
 //! The process that drives a rack's coordinator: it hears the nodes, keeps the directory on disk, and obeys operators.
 //!
-//! Its socket takes three kinds of streams, told apart by their first line: that of a node, which reports and gets orders,
-//! and that of an operator, who writes a line and reads the answer.
+//! It takes two kinds of streams, told apart by their first line: that of a node, which reports and gets orders, and that
+//! of an operator, who writes a line and reads the answer. Over TCP, both must prove to know the rack's secret.
 
 use std::{
     collections::HashMap,
@@ -19,7 +19,10 @@ use std::{
 };
 
 use minos_base::hash_key;
+use minos_net::{Address, Io as _, Kernel, Listener};
+use minos_proto::native::Secret;
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
+use minos_sealed::{Keys, Purpose};
 use minos_unit::{
     Balancing, Command, Coordinator, Directory, Node, Orders, Packet, Policy, Report, Standing,
     control::{Effect, Input},
@@ -28,8 +31,10 @@ use minos_unit::{
 use super::{
     config::direction_seed,
     frames,
-    member::{HELLO_BYTES_MAX, SEND_MAX, node_hello, terms},
+    member::{HELLO_BYTES_MAX, HELLO_MAX, node_hello, terms},
+    stream::{self, COORDINATOR, ControlStream},
 };
+use crate::server::handshakes::{GateCounters, Handshakes};
 
 pub use minos_unit::{Loss, ReadPolicy};
 
@@ -45,8 +50,10 @@ const ANSWER_MAX: Duration = Duration::from_secs(5);
 pub struct CoordinatorConfig {
     /// Name of the rack.
     pub rack: String,
-    /// The Unix socket at which nodes and operators find it.
-    pub socket: PathBuf,
+    /// Where nodes and operators find it: a Unix socket, or an address, which needs secrets.
+    pub listen: Address,
+    /// Secrets, one of which nodes and operators must know over TCP.
+    pub secrets: Vec<Secret>,
     /// The file that keeps the directory.
     pub directory: PathBuf,
     /// The nodes of a new rack: unit and address for native clients. Later ones come from the file.
@@ -81,10 +88,18 @@ pub enum CoordinatorError {
         /// What is wrong with it.
         error: minos_unit::BadDirectory,
     },
-    /// A file or a socket cannot be used.
+    /// It cannot be reached at its address.
+    #[error("{address}: {error}")]
+    Listen {
+        /// The address.
+        address: Address,
+        /// The error.
+        error: io::Error,
+    },
+    /// A file cannot be used.
     #[error("{path}: {error}")]
     Io {
-        /// The file or socket.
+        /// The file.
         path: PathBuf,
         /// The error.
         error: io::Error,
@@ -93,13 +108,13 @@ pub enum CoordinatorError {
 
 /// What the coordinator's thread is told.
 enum Event {
-    Report(Report, UnixStream, u64),
+    Report(Report, ControlStream, u64),
     Operator(String, Sender<String>),
 }
 
 /// The way back to a node.
 struct Sending {
-    stream: UnixStream,
+    stream: ControlStream,
     /// Number of the stream.
     number: u64,
     /// What was sent on it last: a later one is sent as a patch.
@@ -141,17 +156,20 @@ pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), 
         }
         running.handle(Input::Tick)?;
     }
-    let _ = fs::remove_file(&running.config.socket);
+    if let Address::Unix(path) = &running.config.listen {
+        let _ = fs::remove_file(path);
+    }
     Ok(())
 }
 
-/// Sends an operator's line to a coordinator; returns its answer.
+/// Sends an operator's line to a coordinator; returns its answer. Over TCP, the name of the rack and a secret are needed.
 ///
 /// # Errors
-/// The coordinator cannot be reached, or does not answer within five seconds.
-pub fn ask(socket: &Path, line: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_MAX))?;
+/// The coordinator cannot be reached, does not know the secret, or does not answer within five seconds.
+pub fn ask(at: &Address, rack: Option<(&str, &[Secret])>, line: &str) -> io::Result<String> {
+    let keys = rack.map(|(name, secrets)| Keys::new(name, secrets));
+    let mut stream = ControlStream::connect(at, keys.as_ref(), (stream::OPERATOR, COORDINATOR))?;
+    stream.set_receive_max(Some(ANSWER_MAX))?;
     stream.write_all(format!("{OPERATOR}{line}\n").as_bytes())?;
     io::read_to_string(&mut stream)
 }
@@ -177,37 +195,87 @@ fn directory(config: &CoordinatorConfig) -> Result<Directory, CoordinatorError> 
     }
 }
 
-/// Opens the socket; what it hears comes as events.
+/// Listens; what it hears comes as events.
 fn listen(config: &CoordinatorConfig) -> Result<Receiver<Event>, CoordinatorError> {
-    let path = &config.socket;
-    let failed = |error| CoordinatorError::Io { path: path.clone(), error };
-    if UnixStream::connect(path).is_ok() {
-        return Err(failed(io::Error::new(io::ErrorKind::AddrInUse, "another coordinator is there")));
-    }
-    let listener = frames::listen_privately(path).map_err(failed)?;
     let (sender, events) = channel();
     let hello = node_hello(&config.rack, config.micro_shards, config.lease);
-    let accept = move || {
-        for (number, stream) in (0..).zip(listener.incoming().flatten()) {
-            let (sender, hello) = (sender.clone(), hello.clone());
-            let hear = move || {
-                if let Err(error) = hear((stream, number), &hello, &sender) {
-                    tracing::debug!(%error, "a stream ends");
-                }
-            };
-            if let Err(error) = thread::Builder::new().name("minos-heard".to_owned()).spawn(hear) {
-                tracing::warn!(%error, "a node is not heard");
-            }
-        }
+    let ears = Ears { hello, events: sender, streams: 0 };
+    let listening = match &config.listen {
+        Address::Unix(path) => listen_here(path, ears),
+        Address::Tcp(_) => listen_to_proven(config, ears),
     };
-    // It ends with the process.
-    drop(thread::Builder::new().name("minos-accept".to_owned()).spawn(accept).map_err(failed)?);
+    listening.map_err(|error| CoordinatorError::Listen { address: config.listen.clone(), error })?;
     Ok(events)
 }
 
+/// Hears the processes of this user.
+fn listen_here(path: &Path, mut ears: Ears) -> io::Result<()> {
+    if UnixStream::connect(path).is_ok() {
+        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another coordinator is there"));
+    }
+    let listener = frames::listen_privately(path)?;
+    // It ends with the process.
+    let accept = move || {
+        listener.incoming().flatten().for_each(|stream| ears.hear(ControlStream::plain(stream)));
+    };
+    thread::Builder::new().name("minos-accept".to_owned()).spawn(accept).map(drop)
+}
+
+/// Hears those who prove to know the secret.
+fn listen_to_proven(config: &CoordinatorConfig, mut ears: Ears) -> io::Result<()> {
+    if config.secrets.is_empty() {
+        return Err(io::Error::other("whoever reaches it could move and drop items: a secret is needed"));
+    }
+    let (listener, keys) = (Listener::bind(&config.listen)?, Keys::new(&config.rack, &config.secrets));
+    let here: (&[Purpose], u16) = (&[Purpose::Control], COORDINATOR);
+    let mut handshakes = Handshakes::new((listener, keys), here, Kernel.poller()?);
+    let accept = move || {
+        let counters = GateCounters::default();
+        let mut turn = || {
+            handshakes.sleep(None);
+            handshakes.turn(&counters, |sealed, ends| ears.hear(ControlStream::sealed(sealed, ends.from)))
+        };
+        let error = loop {
+            if let Err(error) = turn() {
+                break error;
+            }
+        };
+        // Those who are heard stay so.
+        tracing::error!(%error, "the coordinator cannot accept streams any more");
+    };
+    thread::Builder::new().name("minos-accept".to_owned()).spawn(accept).map(drop)
+}
+
+/// What hears streams, each on a thread.
+struct Ears {
+    hello: String,
+    events: Sender<Event>,
+    /// Streams so far.
+    streams: u64,
+}
+
+impl Ears {
+    fn hear(&mut self, stream: io::Result<ControlStream>) {
+        let (number, hello, events) = (self.streams, self.hello.clone(), self.events.clone());
+        self.streams += 1;
+        let heard = stream.and_then(|stream| {
+            let hear = move || {
+                if let Err(error) = hear((stream, number), &hello, &events) {
+                    tracing::debug!(%error, "a stream ends");
+                }
+            };
+            thread::Builder::new().name("minos-heard".to_owned()).spawn(hear)
+        });
+        if let Err(error) = heard {
+            tracing::warn!(%error, "a node is not heard");
+        }
+    }
+}
+
 /// Hears one stream until it ends.
-fn hear((mut stream, number): (UnixStream, u64), hello: &str, events: &Sender<Event>) -> io::Result<()> {
+fn hear((mut stream, number): (ControlStream, u64), hello: &str, events: &Sender<Event>) -> io::Result<()> {
     let gone = |_| io::Error::other("the coordinator has ended");
+    stream.set_receive_max(Some(HELLO_MAX))?;
     let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
     if line == OPERATOR {
         let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
@@ -221,10 +289,11 @@ fn hear((mut stream, number): (UnixStream, u64), hello: &str, events: &Sender<Ev
         tracing::warn!(line, expected, "a node of another rack, or with other micro-shards or another lease");
         return Ok(());
     }
-    stream.set_write_timeout(Some(SEND_MAX))?;
+    stream.set_receive_max(None)?;
     loop {
-        let Packet::Report(report) = frames::receive(&mut stream)? else {
-            return Err(io::Error::other("not a report"));
+        let report = match frames::receive(&mut stream)? {
+            Packet::Report(report) if stream.may_be(report.node.0) => report,
+            _ => return Err(io::Error::other("not a report of its node")),
         };
         events.send(Event::Report(report, stream.try_clone()?, number)).map_err(gone)?;
     }
@@ -295,7 +364,7 @@ impl Running {
             *directory = Some(newest);
         }
         if sent.and_then(|()| frames::send(stream, &Packet::Orders(orders))).is_err() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
+            stream.break_off();
             self.streams.remove(&to);
         }
     }

@@ -17,11 +17,12 @@ mod owners;
 mod readers;
 mod remote;
 mod routes;
+mod stream;
 
 pub(crate) use attach::{Attacher, memory_path};
 pub(crate) use holes::{Forwards, Holes};
 pub(crate) use links::Links;
-pub(crate) use member::Driver;
+pub(crate) use member::{Driver, Visitors};
 pub(crate) use owners::{Intent, Owner, Rack, RackView};
 pub(crate) use readers::News;
 pub(crate) use remote::{Remote, read};

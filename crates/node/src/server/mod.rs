@@ -5,6 +5,7 @@ mod admin;
 pub mod config;
 pub(crate) mod control;
 mod gate;
+pub(crate) mod handshakes;
 mod keeping;
 mod mailbox;
 pub(crate) mod operator;

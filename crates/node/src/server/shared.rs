@@ -16,7 +16,7 @@ use minos_tier::Tier;
 
 use super::{
     config::{DispatchChoice, ServerConfig},
-    gate::GateCounters,
+    handshakes::GateCounters,
     mailbox::Mailbox,
     stop::Stop,
 };

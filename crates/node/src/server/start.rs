@@ -25,7 +25,8 @@ use minos_tier::{Keeper, Tier};
 use super::{
     config::{InvalidOption, ServerConfig},
     control::{Control, LISTENERS_MAX, Seldom},
-    gate::{Gate, GateCounters},
+    gate::Gate,
+    handshakes::GateCounters,
     keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
@@ -255,19 +256,21 @@ impl Server {
     where
         Engine<M>: Sync,
     {
-        if let Some(gate) = gate {
-            let gate = Gate::new(Arc::clone(shared), gate, io.poller()?);
-            self.spawn("minos-gate".to_owned(), move || gate.run())?;
-        }
+        let mut visitors = None;
         if let Some(attacher) = attacher(shared)? {
             self.spawn("minos-rack".to_owned(), move || attacher.run())?;
         }
         if let Some(rack) = &shared.rack
             && let Some(managed) = &rack.config.managed
         {
-            let (driver, copier) = Driver::new(shared, rack, managed)?;
+            let (driver, copier, admits) = Driver::new(shared, rack, managed)?;
             self.spawn("minos-copy".to_owned(), move || copier.run())?;
             self.spawn("minos-member".to_owned(), move || driver.run())?;
+            visitors = Some(admits);
+        }
+        if let Some(gate) = gate {
+            let gate = Gate::new(Arc::clone(shared), gate, io.poller()?, visitors);
+            self.spawn("minos-gate".to_owned(), move || gate.run())?;
         }
         Ok(())
     }

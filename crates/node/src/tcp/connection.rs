@@ -92,6 +92,9 @@ pub(crate) enum Stream {
 /// A stream of another node that has still to prove that it knows the rack's secret.
 pub(crate) type Unproven = Incoming<Socket>;
 
+/// A stream of another node that has proven it.
+pub(crate) type Proven = Sealed<Socket>;
+
 impl Stream {
     /// A stream to the node at `address`, sealed if there are keys. One over TCP may still be refused.
     pub(crate) fn connect(address: &Address, sealing: Option<(&Keys, Ends)>) -> io::Result<Self> {

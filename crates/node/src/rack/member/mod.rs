@@ -26,7 +26,8 @@ use crate::server::shared::Shared;
 pub(crate) use copy::Copier;
 use copy::Job;
 use transport::Transport;
-pub(super) use transport::{HELLO_BYTES_MAX, SEND_MAX, node_hello};
+pub(crate) use transport::Visitors;
+pub(super) use transport::{HELLO_BYTES_MAX, HELLO_MAX, node_hello};
 
 /// A node reports so many times within a lease, so that one lost report costs nothing.
 const REPORTS_A_LEASE: u32 = 4;
@@ -71,7 +72,7 @@ pub(crate) struct Driver<M: Mode, I: Io> {
 }
 
 impl<M: Mode, I: Io> Driver<M, I> {
-    /// The driver of a node that is managed, and the copier that works for it until it ends.
+    /// The driver of a node that is managed, the copier that works for it until it ends, and who takes in other nodes.
     ///
     /// # Errors
     /// A socket cannot be made.
@@ -79,7 +80,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
         shared: &Arc<Shared<M, I>>,
         rack: &Arc<Rack<M>>,
         managed: &Managed,
-    ) -> io::Result<(Self, Copier<M>)> {
+    ) -> io::Result<(Self, Copier<M>, Visitors)> {
         let (sender, events) = channel();
         let (jobs, jobs_left) = channel();
         let copier = Copier {
@@ -98,7 +99,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = ServerId(rack.config.node as u32);
         let member = Member::new(id, incarnation.as_micros() as u64, &words, terms, timing);
-        let transport = Transport::new(&rack.config, managed, Arc::clone(&shared.stop), sender)?;
+        let (transport, visitors) = Transport::new(&rack.config, managed, Arc::clone(&shared.stop), sender)?;
         rack.separate_uniques(&shared.store);
         let driver = Self {
             shared: Arc::clone(shared),
@@ -112,7 +113,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
             patience,
             is_dirty: false,
         };
-        Ok((driver, copier))
+        Ok((driver, copier, visitors))
     }
 
     /// Runs until the server is to stop.

@@ -1,41 +1,56 @@
 //! The streams on which a node talks to the coordinator and to other nodes. What is lost is said again.
 
 use std::{
-    collections::HashMap,
     ffi::OsString,
-    fs, io,
-    io::Write,
-    os::unix::net::{UnixListener, UnixStream},
+    fs,
+    io::{self, Write},
+    os::unix::net::UnixListener,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, mpsc::Sender},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{Receiver, Sender, SyncSender, sync_channel},
+    },
     thread,
     time::Duration,
 };
 
+use minos_net::Address;
 use minos_rack::ServerId;
+use minos_sealed::Keys;
 use minos_unit::{Directory, Message, Packet, Report};
 
 use super::Event;
 use crate::{
     rack::{
-        config::{Managed, RackConfig, RackNode},
+        config::{Managed, RackConfig},
         frames,
+        stream::{COORDINATOR, ControlStream},
     },
     server::Stop,
+    tcp::connection::Proven,
 };
 
-/// Time that the other end of a stream has to take a packet.
-pub(crate) const SEND_MAX: Duration = Duration::from_millis(200);
 /// Time after which a stream that failed is tried again.
 const RETRY: Duration = Duration::from_millis(50);
 /// Most bytes of the first line of a stream.
 pub(crate) const HELLO_BYTES_MAX: usize = 256;
+/// Time for the first line of a stream.
+pub(crate) const HELLO_MAX: Duration = Duration::from_secs(3);
+/// Packets that wait for a node. Others are dropped.
+const PACKETS_MAX: usize = 256;
+/// Reports that wait for the coordinator. Others are dropped.
+const REPORTS_MAX: usize = 16;
 
-/// The socket at which the node with this socket for commands hears other nodes.
-fn control_path(path: &Path) -> PathBuf {
-    let mut name = OsString::from(path);
-    name.push(".control");
-    name.into()
+/// Where the node at this address for commands hears other nodes.
+fn control_address(address: &Address) -> Address {
+    match address {
+        Address::Unix(path) => {
+            let mut name = OsString::from(path);
+            name.push(".control");
+            Address::Unix(name.into())
+        }
+        Address::Tcp(address) => Address::Tcp(*address),
+    }
 }
 
 /// The first line to the coordinator.
@@ -43,20 +58,52 @@ pub(crate) fn node_hello(rack: &str, micro_shards: u32, lease: Duration) -> Stri
     format!("minos-node 1 {rack} {micro_shards} {}\n", lease.as_micros())
 }
 
-/// A node's streams.
+fn peer_hello(rack: &str) -> String {
+    format!("minos-control 1 {rack}\n")
+}
+
+/// How a node calls others.
+pub(super) struct Calls {
+    own: u16,
+    keys: Option<Keys>,
+    addresses: Vec<Address>,
+}
+
+impl Calls {
+    pub(super) fn new(config: &RackConfig) -> Self {
+        let addresses = config.nodes.iter().map(|node| control_address(&node.address)).collect();
+        Self { own: config.node as u16, keys: config.keys(), addresses }
+    }
+
+    /// A stream to a node, with its first line.
+    ///
+    /// # Errors
+    /// The node cannot be reached.
+    pub(super) fn call(&self, to: ServerId, hello: &str) -> io::Result<ControlStream> {
+        let address = self.addresses.get(to.0 as usize).ok_or(io::ErrorKind::NotFound)?;
+        self.call_at(address, to.0 as u16, hello)
+    }
+
+    fn call_at(&self, address: &Address, to: u16, hello: &str) -> io::Result<ControlStream> {
+        let mut stream = ControlStream::connect(address, self.keys.as_ref(), (self.own, to))?;
+        stream.write_all(hello.as_bytes())?;
+        Ok(stream)
+    }
+}
+
+/// A node's streams. Its calls never wait: a thread for each other node and for the coordinator sends.
 pub(super) struct Transport {
-    rack: String,
-    /// Of the nodes on this machine.
-    paths: Vec<Option<PathBuf>>,
-    peers: HashMap<ServerId, UnixStream>,
-    id: ServerId,
-    coordinator: Arc<Mutex<Option<UnixStream>>>,
+    calls: Arc<Calls>,
+    hello: String,
+    /// To the threads of the nodes that something was sent to.
+    nodes: Vec<Option<SyncSender<Packet>>>,
+    reports: SyncSender<Report>,
     /// Removed at the end.
-    listens_at: PathBuf,
+    listens_at: Option<PathBuf>,
 }
 
 impl Transport {
-    /// The streams of a node; `events` gets what arrives.
+    /// The streams of a node; `events` gets what arrives, also from the visitors that a gate lets in.
     ///
     /// # Errors
     /// The node's socket cannot be made.
@@ -65,57 +112,88 @@ impl Transport {
         managed: &Managed,
         stop: Arc<Stop>,
         events: Sender<Event>,
-    ) -> io::Result<Self> {
-        let path = |node: &RackNode| node.path().map(control_path);
-        let paths: Vec<_> = config.nodes.iter().map(path).collect();
-        let listens_at = paths[config.node].clone().ok_or(io::ErrorKind::Unsupported)?;
-        // Nobody else has this node's lock on its socket for commands.
-        let listener = frames::listen_privately(&listens_at)?;
+    ) -> io::Result<(Self, Visitors)> {
+        let calls = Arc::new(Calls::new(config));
+        let hello = peer_hello(&config.name);
+        let visitors =
+            Visitors { hearing: Arc::new(Hearing { hello: hello.clone(), events: events.clone() }) };
+        let listens_at = match &calls.addresses[config.node] {
+            Address::Unix(path) => Some(path.clone()),
+            Address::Tcp(_) => None,
+        };
+        if let Some(path) = &listens_at {
+            listen(path, visitors.clone())?;
+        }
         let coordinator = Arc::default();
+        let (reports, reports_left) = sync_channel(REPORTS_MAX);
+        let sending = Arc::clone(&coordinator);
+        spawn("minos-reports", move || send_reports(&sending, &reports_left))?;
         let calling = Calling {
-            path: managed.coordinator.clone(),
+            address: managed.coordinator.clone(),
             hello: node_hello(&config.name, config.micro_shards, managed.lease),
-            stream: Arc::clone(&coordinator),
-            events: events.clone(),
+            calls: Arc::clone(&calls),
+            stream: coordinator,
+            events,
             stop,
         };
-        let rack = config.name.clone();
-        let name = |name: &str| thread::Builder::new().name(name.to_owned());
-        // They end with the process: they hold nothing that must be given back.
-        drop(name("minos-peers").spawn(move || hear_peers(&listener, &rack, &events))?);
-        drop(name("minos-orders").spawn(move || calling.run())?);
-        let id = ServerId(config.node as u32);
-        Ok(Self { rack: config.name.clone(), paths, peers: HashMap::new(), id, coordinator, listens_at })
+        spawn("minos-orders", move || calling.run())?;
+        let nodes = config.nodes.iter().map(|_| None).collect();
+        Ok((Self { calls, hello, nodes, reports, listens_at }, visitors))
     }
 
     /// Sends a message to a node, unless it cannot be reached.
     pub(super) fn send(&mut self, to: ServerId, message: Message) {
-        let packet = Packet::Message(self.id, message);
-        // A stream may have ended since it was used last.
-        for _ in 0..2 {
-            let stream = match self.peers.remove(&to) {
-                Some(stream) => Ok(stream),
-                None => self.call(to),
-            };
-            let Ok(mut stream) = stream else { return };
-            if frames::send(&mut stream, &packet).is_ok() {
-                self.peers.insert(to, stream);
-                return;
-            }
+        let packet = Packet::Message(ServerId(self.calls.own.into()), message);
+        let Some(node) = self.nodes.get_mut(to.0 as usize) else { return };
+        if node.is_none() {
+            let (sender, packets) = sync_channel(PACKETS_MAX);
+            let (calls, hello) = (Arc::clone(&self.calls), self.hello.clone());
+            *node = spawn("minos-to-node", move || speak(&calls, to, &hello, &packets)).ok().map(|()| sender);
         }
-    }
-
-    fn call(&self, to: ServerId) -> io::Result<UnixStream> {
-        let path = self.paths.get(to.0 as usize).and_then(Option::as_ref).ok_or(io::ErrorKind::NotFound)?;
-        let mut stream = UnixStream::connect(path)?;
-        stream.set_write_timeout(Some(SEND_MAX))?;
-        stream.write_all(peer_hello(&self.rack).as_bytes())?;
-        Ok(stream)
+        // A node that is slow gets fewer.
+        node.iter().for_each(|sender| drop(sender.try_send(packet.clone())));
     }
 
     /// Sends a report to the coordinator, unless it cannot be reached.
-    pub(super) fn report(&mut self, report: Report) {
-        let mut stream = self.coordinator.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn report(&self, report: Report) {
+        drop(self.reports.try_send(report));
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        self.listens_at.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
+/// Starts a thread that ends with the process: it holds nothing that must be given back.
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+}
+
+/// Sends packets to a node, until nobody has any more.
+fn speak(calls: &Calls, to: ServerId, hello: &str, packets: &Receiver<Packet>) {
+    let mut known: Option<ControlStream> = None;
+    for packet in packets {
+        // A stream may have ended since it was used last.
+        for _ in 0..2 {
+            let stream = known.take().map_or_else(|| calls.call(to, hello), Ok);
+            let Ok(mut stream) = stream else {
+                thread::sleep(RETRY);
+                break;
+            };
+            if frames::send(&mut stream, &packet).is_ok() {
+                known = Some(stream);
+                break;
+            }
+        }
+    }
+}
+
+/// Sends reports as long as there is a stream to the coordinator.
+fn send_reports(coordinator: &Mutex<Option<ControlStream>>, reports: &Receiver<Report>) {
+    for report in reports {
+        let mut stream = coordinator.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = &mut *stream
             && frames::send(open, &Packet::Report(report)).is_err()
         {
@@ -124,47 +202,78 @@ impl Transport {
     }
 }
 
-impl Drop for Transport {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.listens_at);
-    }
-}
-
-fn peer_hello(rack: &str) -> String {
-    format!("minos-control 1 {rack}\n")
-}
-
 /// Takes in the streams of other nodes, each with a thread that hears it.
-fn hear_peers(listener: &UnixListener, rack: &str, events: &Sender<Event>) {
-    for stream in listener.incoming() {
-        let Ok(mut stream) = stream else { continue };
-        let (expected, events) = (peer_hello(rack), events.clone());
-        let hear = move || {
-            let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX);
-            if line.is_ok_and(|line| line == expected) {
-                pass_on(&mut stream, &events);
-            }
-        };
-        if let Err(error) = thread::Builder::new().name("minos-peer".to_owned()).spawn(hear) {
+#[derive(Clone)]
+pub(crate) struct Visitors {
+    hearing: Arc<Hearing>,
+}
+
+impl Visitors {
+    /// Hears a stream of a node that has proven to know the secret.
+    pub(crate) fn admit(&self, sealed: Proven, from: u16) {
+        self.hear(ControlStream::sealed(sealed, from));
+    }
+
+    fn hear(&self, stream: io::Result<ControlStream>) {
+        let hearing = Arc::clone(&self.hearing);
+        let heard = stream.and_then(|stream| {
+            spawn("minos-peer", move || {
+                if let Err(error) = hearing.hear(stream) {
+                    tracing::debug!(%error, "a stream of another node ends");
+                }
+            })
+        });
+        if let Err(error) = heard {
             tracing::warn!(%error, "another node is not heard");
         }
     }
 }
 
-/// Passes on what comes, until the stream ends or nobody listens.
-fn pass_on(stream: &mut UnixStream, events: &Sender<Event>) {
-    while let Ok(packet) = frames::receive(stream) {
-        if events.send(Event::Packet(packet)).is_err() {
-            return;
+/// Hears the nodes of this machine.
+fn listen(path: &Path, visitors: Visitors) -> io::Result<()> {
+    // Nobody else has this node's lock on its socket for commands.
+    let listener: UnixListener = frames::listen_privately(path)?;
+    spawn("minos-peers", move || {
+        listener.incoming().flatten().for_each(|stream| visitors.hear(ControlStream::plain(stream)));
+    })
+}
+
+/// What the streams of other nodes are for.
+struct Hearing {
+    hello: String,
+    events: Sender<Event>,
+}
+
+impl Hearing {
+    /// Hears a stream until it ends.
+    fn hear(&self, mut stream: ControlStream) -> io::Result<()> {
+        stream.set_receive_max(Some(HELLO_MAX))?;
+        let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
+        stream.set_receive_max(None)?;
+        if line == self.hello {
+            return self.pass_on(&mut stream);
+        }
+        Err(io::Error::other("another rack"))
+    }
+
+    /// Passes on what comes, until nobody listens.
+    fn pass_on(&self, stream: &mut ControlStream) -> io::Result<()> {
+        loop {
+            let packet = frames::receive(stream)?;
+            let is_honest = matches!(&packet, Packet::Message(from, _) if stream.may_be(from.0));
+            if !is_honest || self.events.send(Event::Packet(packet)).is_err() {
+                return Err(io::Error::other("not a message of its node"));
+            }
         }
     }
 }
 
 /// The thread that calls the coordinator, and hears it.
 struct Calling {
-    path: PathBuf,
+    address: Address,
     hello: String,
-    stream: Arc<Mutex<Option<UnixStream>>>,
+    calls: Arc<Calls>,
+    stream: Arc<Mutex<Option<ControlStream>>>,
     events: Sender<Event>,
     stop: Arc<Stop>,
 }
@@ -181,7 +290,7 @@ impl Calling {
                     *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 }
                 Err(error) if was_there => {
-                    tracing::warn!(%error, path = %self.path.display(), "the coordinator of the rack cannot be reached");
+                    tracing::warn!(%error, address = %self.address, "the coordinator of the rack cannot be reached");
                     was_there = false;
                 }
                 Err(_) => {}
@@ -191,7 +300,7 @@ impl Calling {
     }
 
     /// Passes on the orders that come, with the directories that patches make.
-    fn hear(&self, stream: &mut UnixStream) {
+    fn hear(&self, stream: &mut ControlStream) {
         let mut directory: Option<Arc<Directory>> = None;
         while let Ok(packet) = frames::receive(stream) {
             let packet = match packet {
@@ -217,10 +326,8 @@ impl Calling {
         }
     }
 
-    fn call(&self) -> io::Result<UnixStream> {
-        let mut stream = UnixStream::connect(&self.path)?;
-        stream.set_write_timeout(Some(SEND_MAX))?;
-        stream.write_all(self.hello.as_bytes())?;
+    fn call(&self) -> io::Result<ControlStream> {
+        let stream = self.calls.call_at(&self.address, COORDINATOR, &self.hello)?;
         let heard = stream.try_clone()?;
         *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
         Ok(heard)

@@ -1,0 +1,140 @@
+//! Streams of nodes, the coordinator and operators: Unix sockets as they are, and sealed ones over TCP.
+
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::Shutdown,
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use minos_net::{Address, Socket};
+use minos_sealed::{Blocking, Duplex, Ends, Keys, Purpose};
+
+use crate::tcp::connection::Proven;
+
+/// Time that the other end of a stream has to take a packet.
+pub(crate) const SEND_MAX: Duration = Duration::from_millis(200);
+/// Time for a connection over TCP and its handshake.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// The number by which a coordinator is called.
+pub(crate) const COORDINATOR: u16 = u16::MAX;
+/// The number by which an operator calls.
+pub(crate) const OPERATOR: u16 = u16::MAX - 1;
+
+/// A stream for control. Each write ends within [`SEND_MAX`].
+pub(crate) enum ControlStream {
+    /// Between processes of one user.
+    Plain(UnixStream),
+    /// Between two that have proven to know the rack's secret.
+    Sealed {
+        duplex: Duplex,
+        /// The number that the other end has proven.
+        with: u16,
+        receive_max: Option<Duration>,
+    },
+}
+
+impl ControlStream {
+    /// A stream to `address`, from one number to another, which matter if it is sealed.
+    ///
+    /// # Errors
+    /// Nobody is there, or it does not prove to know the secret within a second, or there is none for TCP.
+    pub(crate) fn connect(
+        address: &Address,
+        keys: Option<&Keys>,
+        (from, to): (u16, u16),
+    ) -> io::Result<Self> {
+        match address {
+            Address::Unix(path) => Self::plain(UnixStream::connect(path)?),
+            Address::Tcp(address) => {
+                let keys = keys.ok_or_else(|| io::Error::new(ErrorKind::PermissionDenied, "no secret"))?;
+                let ends = Ends { purpose: Purpose::Control, from, to };
+                let stream = Blocking::connect(Socket::connect_tcp(*address)?, keys, ends, CONNECT_MAX)?;
+                Self::sealed(stream.into_sealed(), to)
+            }
+        }
+    }
+
+    /// A stream over a Unix socket.
+    ///
+    /// # Errors
+    /// As the system call.
+    pub(crate) fn plain(stream: UnixStream) -> io::Result<Self> {
+        stream.set_write_timeout(Some(SEND_MAX))?;
+        Ok(Self::Plain(stream))
+    }
+
+    /// A stream whose other end has proven to be `with`, as far as that can be proven.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub(crate) fn sealed(sealed: Proven, with: u16) -> io::Result<Self> {
+        Ok(Self::Sealed { duplex: Duplex::new(sealed)?, with, receive_max: None })
+    }
+
+    /// True if the other end may speak for node `number`.
+    pub(crate) fn may_be(&self, number: u32) -> bool {
+        match self {
+            Self::Plain(_) => true,
+            Self::Sealed { with, .. } => u32::from(*with) == number,
+        }
+    }
+
+    /// The same stream, for another thread.
+    ///
+    /// # Errors
+    /// There are no more descriptors.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Plain(stream) => Self::Plain(stream.try_clone()?),
+            Self::Sealed { duplex, with, .. } => {
+                Self::Sealed { duplex: duplex.clone(), with: *with, receive_max: None }
+            }
+        })
+    }
+
+    /// Changes the time that a read waits; without one, until the stream ends.
+    ///
+    /// # Errors
+    /// As the system call.
+    pub(crate) fn set_receive_max(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.set_read_timeout(timeout),
+            Self::Sealed { receive_max, .. } => {
+                *receive_max = timeout;
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends both directions, also for other threads.
+    pub(crate) fn break_off(&self) {
+        match self {
+            // It may have ended.
+            Self::Plain(stream) => drop(stream.shutdown(Shutdown::Both)),
+            Self::Sealed { duplex, .. } => duplex.break_off(),
+        }
+    }
+}
+
+impl Read for ControlStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Sealed { duplex, receive_max, .. } => duplex.receive(buffer, *receive_max),
+        }
+    }
+}
+
+impl Write for ControlStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Sealed { duplex, .. } => duplex.send(bytes, SEND_MAX).map(|()| bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
