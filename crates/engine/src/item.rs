@@ -326,6 +326,15 @@ impl<'a> ItemView<'a> {
         append_to(self.words, self.at, self.state.value_bytes(), out);
     }
 
+    /// As [`ItemView::copy_value_to`], a part of the value alone.
+    ///
+    /// # Panics
+    /// If it is none: see [`ItemState::value_bytes`].
+    pub fn copy_part_to(&self, part: std::ops::Range<usize>, out: &mut Vec<u8>) {
+        assert!(part.start <= part.end && part.end <= self.state.value_bytes(), "no part of the value");
+        append_to(self.words, self.at + part.start, part.len(), out);
+    }
+
     /// The value as a number in little-endian order, if it has eight bytes: a copy without a buffer.
     #[inline]
     pub fn value_u64(&self) -> Option<u64> {

@@ -113,11 +113,6 @@ impl RackOptions {
             "--peers: whoever reaches a node at IP:PORT could read and write; --rack-secret is needed"
         );
         ensure!(
-            self.coordinator.is_none()
-                || self.peers.iter().all(|peer| matches!(peer.address, Address::Unix(_))),
-            "--coordinator: micro-shards move between the nodes of one machine only, for now; --peers names others"
-        );
-        ensure!(
             !secrets.is_empty() || !matches!(self.coordinator, Some(Address::Tcp(_))),
             "--coordinator: whoever answers at IP:PORT could move and drop items; --rack-secret is needed"
         );

@@ -186,8 +186,7 @@ enum Trouble {
 /// Moves the micro-shards of the keys to random nodes.
 fn move_keys(rack: &Rack, random: &mut StdRng) {
     for key in 0..KEYS {
-        let place = rack.operate(&format!("where kill{key}"));
-        let micro_shard = place.split(' ').nth(1).unwrap();
+        let micro_shard = rack.micro_shard(&format!("kill{key}"));
         let said = rack.operate(&format!("move {micro_shard} {}", random.random_range(0..NODES)));
         assert!(said == "ok\n" || said == "error: too many moves wait\n", "{said}");
     }
@@ -258,9 +257,17 @@ fn clients_see_one_order_whatever_happens_to_nodes() {
 /// Moves under load; more of them by MINOS_RACK_MOVES.
 #[test]
 fn clients_see_one_order_while_keys_move() {
-    let rounds = std::env::var("MINOS_RACK_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
     // In two units: a micro-shard may come from a node whose memory is not read otherwise.
-    let mut rack = Rack::up(NODES, &["--native", "--unit-size", "2"]);
+    keep_order_while_keys_move(Rack::up(NODES, &["--native", "--unit-size", "2"]));
+}
+
+#[test]
+fn clients_see_one_order_while_keys_move_between_machines() {
+    keep_order_while_keys_move(Rack::apart(NODES));
+}
+
+fn keep_order_while_keys_move(mut rack: Rack) {
+    let rounds = std::env::var("MINOS_RACK_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
     let (mut calls, first) = (0, rack.epoch());
     for seed in 0..rounds {
         rack.wait_until_attached();

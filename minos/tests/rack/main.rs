@@ -1,5 +1,6 @@
 //! Racks of real processes: any client of any node sees one store, whatever happens to nodes.
 
+mod apart;
 mod cut;
 mod kills;
 mod machines;

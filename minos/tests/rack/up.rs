@@ -1,4 +1,4 @@
-//! Racks that `minos rack up` starts.
+//! Racks that `minos rack up` starts, or that are started node by node as on several machines.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -13,13 +13,22 @@ use minos_testkit::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::apart::Apart;
+
 /// Micro-shards of such a rack.
 const MICRO_SHARDS: u32 = 4096;
 
-/// A rack that `minos rack up` has started.
+/// Who looks after the nodes.
+enum Host {
+    /// `minos rack up`.
+    Up(Child, std::io::Lines<BufReader<ChildStdout>>),
+    /// The test.
+    Apart(Apart),
+}
+
+/// A rack.
 pub(crate) struct Rack {
-    process: Child,
-    lines: std::io::Lines<BufReader<ChildStdout>>,
+    host: Host,
     /// Address and process of each node.
     pub(crate) nodes: Vec<(SocketAddr, u32)>,
     /// Addresses for native clients, of a rack that serves them.
@@ -36,7 +45,7 @@ impl Rack {
         command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut rack = Self { process, lines, nodes: Vec::new(), native: Vec::new(), folder };
+        let mut rack = Self { host: Host::Up(process, lines), nodes: Vec::new(), native: Vec::new(), folder };
         for node in 0..nodes {
             let (number, address, pid) = rack.announced();
             assert_eq!(number, node);
@@ -46,9 +55,25 @@ impl Rack {
         rack
     }
 
+    /// Nodes and a coordinator that know each other by TCP alone.
+    pub(crate) fn apart(nodes: usize) -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (apart, nodes, native) = Apart::start(folder.path(), nodes);
+        let rack = Self { host: Host::Apart(apart), nodes, native, folder };
+        rack.wait_until_attached();
+        rack
+    }
+
+    /// Where the coordinator of such a rack listens.
+    pub(crate) fn apart_at(&self) -> SocketAddr {
+        let Host::Apart(apart) = &self.host else { panic!("it is on one machine") };
+        apart.at
+    }
+
     /// The next node that has started.
     pub(crate) fn announced(&mut self) -> (usize, SocketAddr, u32) {
-        let line = self.lines.next().expect("the rack has ended").unwrap();
+        let Host::Up(_, lines) = &mut self.host else { panic!("the test starts nodes again") };
+        let line = lines.next().expect("the rack has ended").unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         let (number, address, pid) = match words[..] {
             ["node", number, "memcached", address, "pid", pid] => (number, address, pid),
@@ -87,8 +112,17 @@ impl Rack {
 
     /// Says a line to the coordinator; returns its answer.
     pub(crate) fn operate(&self, line: &str) -> String {
+        if let Host::Apart(apart) = &self.host {
+            return apart.operate(line);
+        }
         let at = Address::Unix(self.folder.path().join("coordinator"));
         minos_node::coordinator::ask(&at, None, line).unwrap()
+    }
+
+    /// The micro-shard of a key.
+    pub(crate) fn micro_shard(&self, key: &str) -> u32 {
+        let place = self.operate(&format!("where {key}"));
+        place.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
     /// Epoch of the directory in force.
@@ -108,6 +142,10 @@ impl Rack {
 
     /// Waits until a killed node has been started again.
     pub(crate) fn wait_for_restart(&mut self, node: usize) {
+        if let Host::Apart(apart) = &mut self.host {
+            self.nodes[node].1 = apart.start_again(node);
+            return;
+        }
         let (number, address, pid) = self.announced();
         assert_eq!((number, address), (node, self.nodes[node].0));
         self.nodes[node].1 = pid;
@@ -140,8 +178,9 @@ fn is_stopped(pid: u32) -> bool {
 
 impl Drop for Rack {
     fn drop(&mut self) {
-        let _ = kill_process(Pid::from_raw(self.process.id().cast_signed()).unwrap(), Signal::TERM);
-        let _ = self.process.wait();
+        let Host::Up(process, _) = &mut self.host else { return };
+        let _ = kill_process(Pid::from_raw(process.id().cast_signed()).unwrap(), Signal::TERM);
+        let _ = process.wait();
     }
 }
 

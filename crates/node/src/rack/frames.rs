@@ -28,21 +28,36 @@ pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
 /// # Errors
 /// As the stream, which must not be used again.
 pub(crate) fn send(stream: &mut impl Write, packet: &Packet) -> io::Result<()> {
-    let bytes = packet.encode();
-    let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= PACKET_BYTES_MAX);
-    let length = length.ok_or_else(|| io::Error::other("a packet is too long"))?;
-    stream.write_all(&[length.to_le_bytes().as_slice(), &bytes].concat())
+    send_bytes(stream, &packet.encode())
 }
 
-/// Receives a packet. Memory is taken as its bytes come.
+/// Sends bytes as a packet.
+///
+/// # Errors
+/// As [`send`].
+pub(crate) fn send_bytes(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    let length = u32::try_from(bytes.len()).ok().filter(|length| *length <= PACKET_BYTES_MAX);
+    let length = length.ok_or_else(|| io::Error::other("a packet is too long"))?;
+    stream.write_all(&[length.to_le_bytes().as_slice(), bytes].concat())
+}
+
+/// Receives a packet.
 ///
 /// # Errors
 /// As the stream, which must not be used again, or the bytes are not those of a packet.
 pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Packet> {
+    Packet::decode(&receive_bytes(stream, PACKET_BYTES_MAX)?).map_err(io::Error::other)
+}
+
+/// Receives the bytes of a packet, at most `bytes_max`. Memory is taken as they come.
+///
+/// # Errors
+/// As the stream, which must not be used again.
+pub(crate) fn receive_bytes(stream: &mut impl Read, bytes_max: u32) -> io::Result<Vec<u8>> {
     let mut length = [0; 4];
     stream.read_exact(&mut length)?;
     let length = u32::from_le_bytes(length);
-    if length > PACKET_BYTES_MAX {
+    if length > bytes_max {
         return Err(io::Error::other("a packet is too long"));
     }
     let mut bytes = Vec::new();
@@ -50,7 +65,7 @@ pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Packet> {
     if bytes.len() < length as usize {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Packet::decode(&bytes).map_err(io::Error::other)
+    Ok(bytes)
 }
 
 /// Reads a line of at most `bytes_max` bytes, its end included, byte for byte: what follows stays in the stream.

@@ -16,7 +16,7 @@ use minos_engine::{Answer, Engine, ItemMeta, ItemView, Mode, ReadOnly};
 use minos_rack::{MicroShard, ServerId};
 use minos_unit::CopyJob;
 
-use super::Event;
+use super::{Event, far::Afar, showing::meta_of};
 use crate::{
     rack::{Rack, attach::attach, owners::shifted},
     server::Stop,
@@ -45,16 +45,19 @@ pub(crate) struct Copier<M: Mode> {
     pub(super) jobs: Receiver<Job>,
     pub(super) events: Sender<Event>,
     pub(super) pending: Vec<Job>,
+    pub(super) afar: Afar,
     pub(super) stop: Arc<Stop>,
 }
 
 /// Why a micro-shard is not copied.
 #[derive(Debug, thiserror::Error)]
-enum CopyError {
+pub(super) enum CopyError {
     #[error("its owner does not finish a write, or has lost it")]
     Unreadable,
     #[error("there is no memory for its items")]
     NoMemory,
+    #[error("its owner does not show them: {0}")]
+    Afar(#[from] io::Error),
 }
 
 /// The memory of the owner while its items are copied.
@@ -87,7 +90,11 @@ impl<M: Mode> Copier<M> {
     }
 
     /// Takes in new jobs, and does those that must not wait. A micro-shard that is to be emptied is copied no further.
-    fn take_in(&mut self, running: &BTreeMap<MicroShard, CopyJob>, failed: &mut BTreeSet<MicroShard>) {
+    pub(super) fn take_in(
+        &mut self,
+        running: &BTreeMap<MicroShard, CopyJob>,
+        failed: &mut BTreeSet<MicroShard>,
+    ) {
         while let Ok(job) = self.jobs.try_recv() {
             if let Job::Empty(micro_shard) = job {
                 self.pending.retain(|job| !matches!(job, Job::Copy(it) if it.id.micro_shard == micro_shard));
@@ -100,7 +107,13 @@ impl<M: Mode> Copier<M> {
         {
             if let Job::Copy(mut job) = self.pending.remove(at) {
                 let hashes = job.hashes.take().unwrap_or_default();
-                self.batch(&job, &hashes);
+                let copied = if self.is_far(job.from) {
+                    self.batch_afar(&job, &hashes)
+                } else {
+                    self.batch(&job, &hashes)
+                };
+                let copied = copied.inspect_err(|error| self.warn(job.from, error));
+                self.say(Event::Copied(job.id, copied.is_ok()));
             }
         }
     }
@@ -142,20 +155,30 @@ impl<M: Mode> Copier<M> {
     /// Copies all items of some micro-shards from one node.
     fn scan(&mut self, from: ServerId, jobs: &BTreeMap<MicroShard, CopyJob>) {
         let mut failed = BTreeSet::new();
-        let source = self.source(from).inspect_err(|error| self.warn(from, error));
-        let is_walked = source.is_ok_and(|mut source| {
-            let walked = self.walk(&mut source, jobs, &mut failed);
-            jobs.values().filter(|job| !source.has_held(job)).for_each(|job| {
-                failed.insert(job.id.micro_shard);
-            });
-            walked.inspect_err(|error| self.warn(from, error)).is_ok()
-        });
+        let walked = if self.is_far(from) {
+            self.walk_afar(from, jobs, &mut failed)
+        } else {
+            self.walk(from, jobs, &mut failed)
+        };
+        let is_walked = walked.inspect_err(|error| self.warn(from, error)).is_ok();
         for (micro_shard, job) in jobs {
             self.say(Event::Copied(job.id, is_walked && !failed.contains(micro_shard)));
         }
     }
 
     fn walk(
+        &mut self,
+        from: ServerId,
+        jobs: &BTreeMap<MicroShard, CopyJob>,
+        failed: &mut BTreeSet<MicroShard>,
+    ) -> Result<(), CopyError> {
+        let mut source = self.source(from)?;
+        let walked = self.walk_through(&mut source, jobs, failed);
+        failed.extend(jobs.values().filter(|job| !source.has_held(job)).map(|job| job.id.micro_shard));
+        walked
+    }
+
+    fn walk_through(
         &mut self,
         source: &mut Source<M>,
         jobs: &BTreeMap<MicroShard, CopyJob>,
@@ -193,14 +216,10 @@ impl<M: Mode> Copier<M> {
     }
 
     /// Copies the items of some keys, or removes those that are gone.
-    fn batch(&self, job: &CopyJob, hashes: &[KeyHash]) {
-        let source = self.source(job.from).inspect_err(|error| self.warn(job.from, error));
-        let is_copied = source.is_ok_and(|mut source| {
-            let mut copy = |hash: &KeyHash| self.copy_keys(&mut source, job.id.micro_shard, *hash);
-            let copied = hashes.iter().try_for_each(&mut copy);
-            copied.inspect_err(|error| self.warn(job.from, error)).is_ok() && source.has_held(job)
-        });
-        self.say(Event::Copied(job.id, is_copied));
+    fn batch(&self, job: &CopyJob, hashes: &[KeyHash]) -> Result<(), CopyError> {
+        let mut source = self.source(job.from)?;
+        hashes.iter().try_for_each(|hash| self.copy_keys(&mut source, job.id.micro_shard, *hash))?;
+        if source.has_held(job) { Ok(()) } else { Err(CopyError::Unreadable) }
     }
 
     fn copy_keys(
@@ -210,18 +229,25 @@ impl<M: Mode> Copier<M> {
         hash: KeyHash,
     ) -> Result<(), CopyError> {
         let now = self.clock.seconds();
-        let (mut there, mut here) = (Vec::<Box<[u8]>>::new(), Vec::<Box<[u8]>>::new());
+        let mut there = Vec::<Box<[u8]>>::new();
         let table = Arc::clone(&source.table);
         let is_meant = |key: &&[u8]| self.rack.micro_shard(key) == micro_shard.0;
         let keys = table.keys_with(hash, shifted(now, source.ahead_s), |key| {
             there.extend(Some(key).filter(is_meant).map(Box::from))
         });
         keys.map_err(|_| CopyError::Unreadable)?;
-        self.store.keys_with(hash, now, |key| here.extend(Some(key).filter(is_meant).map(Box::from)));
-        for key in here.iter().filter(|key| !there.contains(key)) {
-            self.store.entry(hash, key, now).remove();
-        }
+        self.forget(micro_shard, hash, &there.iter().map(|key| &key[..]).collect::<Vec<_>>());
         there.iter().try_for_each(|key| self.copy(source, micro_shard, key, now))
+    }
+
+    /// Removes the items with this hash whose keys are not `there`, at the owner.
+    pub(super) fn forget(&self, micro_shard: MicroShard, hash: KeyHash, there: &[&[u8]]) {
+        let (now, mut here) = (self.clock.seconds(), Vec::<Box<[u8]>>::new());
+        let is_gone = |key: &&[u8]| self.rack.micro_shard(key) == micro_shard.0 && !there.contains(key);
+        self.store.keys_with(hash, now, |key| here.extend(Some(key).filter(is_gone).map(Box::from)));
+        for key in here {
+            self.store.entry(hash, &key, now).remove();
+        }
     }
 
     /// Copies one item, or removes it if it is gone.
@@ -246,7 +272,7 @@ impl<M: Mode> Copier<M> {
         Err(CopyError::Unreadable)
     }
 
-    fn insert(
+    pub(super) fn insert(
         &self,
         hash: KeyHash,
         key: &[u8],
@@ -277,15 +303,9 @@ impl<M: Mode> Source<M> {
         table.read_owned(micro_shard.0, hash, key, shifted(now, *ahead_s), |item: &ItemView<'_>| {
             value.clear();
             item.copy_value_to(value);
-            let expiry = item.expiry();
-            ItemMeta {
-                flags: item.flags(),
-                expiry: if expiry == 0 { 0 } else { shifted(expiry, -*ahead_s) },
-                cas: Some(item.cas()),
-                stale: item.is_stale(),
-                win_sent: item.is_win_sent(),
-                encoded_key: item.has_encoded_key(),
-            }
+            let meta = meta_of(item);
+            let expiry = if meta.expiry == 0 { 0 } else { shifted(meta.expiry, -*ahead_s) };
+            ItemMeta { expiry, ..meta }
         })
     }
 

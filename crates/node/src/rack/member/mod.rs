@@ -1,7 +1,10 @@
 //! The thread that drives a node's part in its rack: its [`Member`] decides, the thread does it.
 
 mod copy;
+mod far;
+mod showing;
 mod transport;
+mod wire;
 
 use std::{
     collections::VecDeque,
@@ -13,7 +16,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use minos_engine::{Mode, OwnerState};
+use minos_engine::{Mode, OwnerState, ReadOnly};
 use minos_net::Io;
 use minos_rack::{MicroShard, ServerId};
 use minos_unit::{
@@ -25,8 +28,10 @@ use super::{Rack, config::Managed, routes::NOWHERE};
 use crate::server::shared::Shared;
 pub(crate) use copy::Copier;
 use copy::Job;
-use transport::Transport;
+use far::Afar;
+use showing::Showing;
 pub(crate) use transport::Visitors;
+use transport::{Calls, Serve, Transport, items_hello};
 pub(super) use transport::{HELLO_BYTES_MAX, HELLO_MAX, node_hello};
 
 /// A node reports so many times within a lease, so that one lost report costs nothing.
@@ -83,6 +88,8 @@ impl<M: Mode, I: Io> Driver<M, I> {
     ) -> io::Result<(Self, Copier<M>, Visitors)> {
         let (sender, events) = channel();
         let (jobs, jobs_left) = channel();
+        let calls = Arc::new(Calls::new(&rack.config));
+        let items_hello = items_hello(&rack.config, shared.store.hash(b"minos"));
         let copier = Copier {
             rack: Arc::clone(rack),
             store: Arc::clone(&shared.store),
@@ -90,8 +97,10 @@ impl<M: Mode, I: Io> Driver<M, I> {
             jobs: jobs_left,
             events: sender.clone(),
             pending: Vec::new(),
+            afar: Afar::new(Arc::clone(&calls), items_hello.clone(), shared.clock),
             stop: Arc::clone(&shared.stop),
         };
+        let serving = (items_hello, show_items(shared, rack)?);
         let words: Vec<Ownership> = (0..rack.config.micro_shards).map(|it| word(shared, it)).collect();
         let patience = managed.lease / REPORTS_A_LEASE;
         let timing = Timing { report_us: patience.as_micros() as u64, ask_us: ASK.as_micros() as u64 };
@@ -99,7 +108,8 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = ServerId(rack.config.node as u32);
         let member = Member::new(id, incarnation.as_micros() as u64, &words, terms, timing);
-        let (transport, visitors) = Transport::new(&rack.config, managed, Arc::clone(&shared.stop), sender)?;
+        let (transport, visitors) =
+            Transport::new(managed, Arc::clone(&shared.stop), sender, (calls, serving))?;
         rack.separate_uniques(&shared.store);
         let driver = Self {
             shared: Arc::clone(shared),
@@ -262,6 +272,18 @@ impl<M: Mode, I: Io> Driver<M, I> {
         self.is_dirty |= reader != node && reader != NOWHERE || writer == Some(me) && is_frozen;
         routes.set(micro_shard.0, node, is_frozen);
     }
+}
+
+/// What shows this node's items to nodes that cannot read its memory, if there are such nodes.
+fn show_items<M: Mode, I: Io>(shared: &Shared<M, I>, rack: &Arc<Rack<M>>) -> io::Result<Option<Serve>> {
+    if rack.config.nodes[rack.config.node].path().is_some() {
+        return Ok(None);
+    }
+    let table = ReadOnly::from_descriptor(shared.store.descriptor_to_read()?).map_err(io::Error::other)?;
+    let rack = Arc::clone(rack);
+    let shard_of = move |key: &[u8]| rack.micro_shard(key);
+    let showing = Showing::<M, _> { table: Arc::new(table), clock: shared.clock, shard_of };
+    Ok(Some(Box::new(move |stream| showing.serve(stream))))
 }
 
 /// What this node's memory says of a micro-shard, after a restart or at first.

@@ -8,12 +8,14 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
         mpsc::{Receiver, Sender, SyncSender, sync_channel},
     },
     thread,
     time::Duration,
 };
 
+use minos_base::KeyHash;
 use minos_net::Address;
 use minos_rack::ServerId;
 use minos_sealed::Keys;
@@ -22,7 +24,7 @@ use minos_unit::{Directory, Message, Packet, Report};
 use super::Event;
 use crate::{
     rack::{
-        config::{Managed, RackConfig},
+        config::{Managed, NODES_MAX, RackConfig},
         frames,
         stream::{COORDINATOR, ControlStream},
     },
@@ -38,6 +40,8 @@ pub(crate) const HELLO_BYTES_MAX: usize = 256;
 pub(crate) const HELLO_MAX: Duration = Duration::from_secs(3);
 /// Packets that wait for a node. Others are dropped.
 const PACKETS_MAX: usize = 256;
+/// Streams of other nodes that are heard at a time.
+const STREAMS_MAX: usize = 4 * NODES_MAX;
 /// Reports that wait for the coordinator. Others are dropped.
 const REPORTS_MAX: usize = 16;
 
@@ -62,8 +66,18 @@ fn peer_hello(rack: &str) -> String {
     format!("minos-control 1 {rack}\n")
 }
 
+/// The first line to an owner that is asked for its items. It must place keys as this node does.
+pub(super) fn items_hello(config: &RackConfig, hash: KeyHash) -> String {
+    format!("minos-items 1 {} {} {}\n", config.name, config.micro_shards, hash.0)
+}
+
+/// Answers requests for items on a stream, until it ends.
+pub(super) type Serve = Box<dyn Fn(&mut ControlStream) -> io::Result<()> + Send + Sync>;
+
 /// How a node calls others.
 pub(super) struct Calls {
+    rack: String,
+    micro_shards: u32,
     own: u16,
     keys: Option<Keys>,
     addresses: Vec<Address>,
@@ -72,7 +86,8 @@ pub(super) struct Calls {
 impl Calls {
     pub(super) fn new(config: &RackConfig) -> Self {
         let addresses = config.nodes.iter().map(|node| control_address(&node.address)).collect();
-        Self { own: config.node as u16, keys: config.keys(), addresses }
+        let (rack, micro_shards) = (config.name.clone(), config.micro_shards);
+        Self { rack, micro_shards, own: config.node as u16, keys: config.keys(), addresses }
     }
 
     /// A stream to a node, with its first line.
@@ -103,21 +118,22 @@ pub(super) struct Transport {
 }
 
 impl Transport {
-    /// The streams of a node; `events` gets what arrives, also from the visitors that a gate lets in.
+    /// The streams of a node; `events` gets what arrives, also from the visitors that a gate lets in. Those who ask for
+    /// items are served by the last argument, behind its first line.
     ///
     /// # Errors
     /// The node's socket cannot be made.
     pub(super) fn new(
-        config: &RackConfig,
         managed: &Managed,
         stop: Arc<Stop>,
         events: Sender<Event>,
+        (calls, (items_hello, show)): (Arc<Calls>, (String, Option<Serve>)),
     ) -> io::Result<(Self, Visitors)> {
-        let calls = Arc::new(Calls::new(config));
-        let hello = peer_hello(&config.name);
-        let visitors =
-            Visitors { hearing: Arc::new(Hearing { hello: hello.clone(), events: events.clone() }) };
-        let listens_at = match &calls.addresses[config.node] {
+        let hello = peer_hello(&calls.rack);
+        let (events_heard, streams) = (events.clone(), AtomicUsize::new(0));
+        let hearing = Hearing { hello: hello.clone(), events: events_heard, items_hello, show, streams };
+        let visitors = Visitors { hearing: Arc::new(hearing) };
+        let listens_at = match &calls.addresses[usize::from(calls.own)] {
             Address::Unix(path) => Some(path.clone()),
             Address::Tcp(_) => None,
         };
@@ -130,14 +146,14 @@ impl Transport {
         spawn("minos-reports", move || send_reports(&sending, &reports_left))?;
         let calling = Calling {
             address: managed.coordinator.clone(),
-            hello: node_hello(&config.name, config.micro_shards, managed.lease),
+            hello: node_hello(&calls.rack, calls.micro_shards, managed.lease),
             calls: Arc::clone(&calls),
             stream: coordinator,
             events,
             stop,
         };
         spawn("minos-orders", move || calling.run())?;
-        let nodes = config.nodes.iter().map(|_| None).collect();
+        let nodes = calls.addresses.iter().map(|_| None).collect();
         Ok((Self { calls, hello, nodes, reports, listens_at }, visitors))
     }
 
@@ -242,18 +258,35 @@ fn listen(path: &Path, visitors: Visitors) -> io::Result<()> {
 struct Hearing {
     hello: String,
     events: Sender<Event>,
+    items_hello: String,
+    show: Option<Serve>,
+    /// Those that are open.
+    streams: AtomicUsize,
 }
 
 impl Hearing {
     /// Hears a stream until it ends.
-    fn hear(&self, mut stream: ControlStream) -> io::Result<()> {
+    fn hear(&self, stream: ControlStream) -> io::Result<()> {
+        let heard = if self.streams.fetch_add(1, Relaxed) < STREAMS_MAX {
+            self.hear_counted(stream)
+        } else {
+            Err(io::Error::other("too many streams"))
+        };
+        self.streams.fetch_sub(1, Relaxed);
+        heard
+    }
+
+    fn hear_counted(&self, mut stream: ControlStream) -> io::Result<()> {
         stream.set_receive_max(Some(HELLO_MAX))?;
         let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
         stream.set_receive_max(None)?;
         if line == self.hello {
             return self.pass_on(&mut stream);
         }
-        Err(io::Error::other("another rack"))
+        match &self.show {
+            Some(show) if line == self.items_hello => show(&mut stream),
+            _ => Err(io::Error::other("another rack, or one that places keys otherwise")),
+        }
     }
 
     /// Passes on what comes, until nobody listens.

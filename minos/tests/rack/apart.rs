@@ -1,0 +1,254 @@
+//! Nodes and a coordinator that know each other by TCP alone, as on several machines.
+
+use std::{
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use minos_net::{Address, Socket};
+use minos_node::coordinator::ask;
+use minos_proto::native::Secret;
+use minos_sealed::{Blocking, Ends, Keys, Purpose};
+use minos_testkit::Client;
+
+use crate::{
+    machines::SECRET,
+    up::{Rack, free_ports},
+};
+
+const LONG: Duration = Duration::from_secs(10);
+/// The number by which a coordinator is called.
+const COORDINATOR: u16 = u16::MAX;
+
+/// The processes of such a rack.
+pub(crate) struct Apart {
+    coordinator: Child,
+    nodes: Vec<Child>,
+    /// The words that start each node.
+    starts: Vec<Vec<String>>,
+    /// Where the coordinator listens, and the first of the ports at which nodes find each other.
+    pub(crate) at: SocketAddr,
+}
+
+fn local(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+fn minos(words: &[String]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    command.args(words);
+    command
+}
+
+impl Apart {
+    /// Starts the processes; returns them with the addresses of the nodes for clients of both protocols.
+    pub(crate) fn start(folder: &Path, nodes: usize) -> (Self, Vec<(SocketAddr, u32)>, Vec<SocketAddr>) {
+        let secret = folder.join("secret");
+        std::fs::write(&secret, SECRET).unwrap();
+        std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let (links, clients) = (free_ports(nodes + 1), free_ports(nodes));
+        let native: Vec<SocketAddr> = (0..nodes).map(|_| local(free_ports(8))).collect();
+        let peer = |node: usize| format!("0@{}={}", local(links + 1 + node as u16), native[node]);
+        let peers = (0..nodes).map(peer).collect::<Vec<_>>().join(",");
+        let at = local(links);
+        let common = format!("--rack local --peers {peers} --rack-secret {}", secret.display());
+        let directory = folder.join("directory");
+        let coordinate =
+            format!("rack coordinate --listen {at} --directory {} {common}", directory.display());
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let start = |node: usize| {
+            let (memcached, native) = (local(clients + node as u16), native[node]);
+            let region = folder.join(format!("node-{node}.region"));
+            words(&format!(
+                "serve --node {node} --memcached {memcached} --native {native} --region {} --coordinator {at} \
+                 --hash-seed 7 --memory 32m --workers 2 --pin off --poll sleep --ends-with-parent {common}",
+                region.display()
+            ))
+        };
+        let starts: Vec<_> = (0..nodes).map(start).collect();
+        let coordinator = minos(&words(&coordinate)).stdout(Stdio::null()).spawn().unwrap();
+        let started: Vec<Child> = starts.iter().map(|start| started(start)).collect();
+        let addresses = started.iter().enumerate();
+        let addresses = addresses.map(|(node, child)| (local(clients + node as u16), child.id())).collect();
+        (Self { coordinator, nodes: started, starts, at }, addresses, native)
+    }
+
+    /// Starts a node again that was killed; returns its process.
+    pub(crate) fn start_again(&mut self, node: usize) -> u32 {
+        self.nodes[node].wait().unwrap();
+        self.nodes[node] = started(&self.starts[node]);
+        self.nodes[node].id()
+    }
+
+    pub(crate) fn operate(&self, line: &str) -> String {
+        ask(&Address::Tcp(self.at), Some(("local", &[SECRET.parse().unwrap()])), line).unwrap()
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        for process in self.nodes.iter_mut().chain([&mut self.coordinator]) {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// A node that clients can connect to.
+fn started(words: &[String]) -> Child {
+    let mut process = minos(words).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("listening on memcached"));
+    thread::spawn(move || lines.for_each(drop));
+    process
+}
+
+/// Moves micro-shards to a node, and waits until they are there.
+fn move_all(rack: &Rack, micro_shards: &[u32], to: usize) {
+    for micro_shard in micro_shards {
+        assert_eq!(rack.operate(&format!("move {micro_shard} {to}")), "ok\n");
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
+        assert!(Instant::now() < deadline, "{}", rack.operate("status"));
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// All that a client sees of an item: the line of a meta get, without the exact time to live, and the value.
+fn seen(client: &mut Client, key: &str) -> (String, Vec<u8>, i64) {
+    let line = client.ask(&format!("mg {key} v c f k s t")).unwrap();
+    let words: Vec<&str> = line.split(' ').collect();
+    let [first @ .., ttl] = &words[..] else { panic!("{line}") };
+    let value = client.exact(words[1].parse::<usize>().unwrap() + 2).unwrap();
+    (first.join(" "), value, ttl[1..].parse().unwrap())
+}
+
+#[test]
+fn items_move_between_machines_byte_for_byte() {
+    const SIZES: [usize; 13] =
+        [0, 1, 7, 300, 4095, 4096, 16_384, 16_385, 70_000, 131_072, 131_073, 500_000, 1_000_000];
+    let rack = Rack::apart(3);
+    let mut client = rack.client(0);
+    let keys: Vec<String> = (0..SIZES.len() * 4).map(|number| format!("item{number}")).collect();
+    for (number, key) in keys.iter().enumerate() {
+        let bytes: Vec<u8> = (0..SIZES[number % SIZES.len()]).map(|at| (at * 7 + number) as u8).collect();
+        let ttl = if number % 2 == 0 { 0 } else { 5000 };
+        let said = client.store(&format!("set {key} {number} {ttl} {}", bytes.len()), &bytes).unwrap();
+        assert_eq!(said, "STORED");
+    }
+    let before: Vec<_> = keys.iter().map(|key| seen(&mut client, key)).collect();
+    let mut micro_shards: Vec<u32> = keys.iter().map(|key| rack.micro_shard(key)).collect();
+    micro_shards.sort_unstable();
+    micro_shards.dedup();
+    for to in [1, 2, 0, 1] {
+        move_all(&rack, &micro_shards, to);
+        assert_eq!(rack.owner(&keys[3]), to);
+        for (key, (line, value, ttl)) in keys.iter().zip(&before) {
+            let (line_now, value_now, ttl_now) = seen(&mut rack.client(to), key);
+            assert!(line_now == *line && value_now == *value, "{key}: {line_now} instead of {line}");
+            assert!((ttl - 60..=*ttl).contains(&ttl_now), "{key}: {ttl_now} instead of {ttl}");
+        }
+    }
+}
+
+#[test]
+fn what_changes_while_it_moves_between_machines_is_there_afterwards() {
+    const COUNTERS: usize = 16;
+    let rack = Rack::apart(3);
+    let keys: Vec<String> = (0..COUNTERS).map(|number| format!("counter{number}")).collect();
+    let micro_shards: Vec<u32> = keys.iter().map(|key| rack.micro_shard(key)).collect();
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for (writer, keys) in keys.chunks(COUNTERS / 2).enumerate() {
+            let mut client = rack.client(writer);
+            let is_over = &is_over;
+            scope.spawn(move || {
+                keys.iter().for_each(|key| assert_eq!(client.set(key, b"0").unwrap(), "STORED"));
+                for count in 1.. {
+                    for key in keys {
+                        assert_eq!(client.ask(&format!("incr {key} 1")).unwrap(), count.to_string());
+                        // What is new at each turn, and gone at the next.
+                        let (new, old) = (format!("{key}-{count}"), format!("{key}-{}", count - 1));
+                        assert_eq!(client.set(&new, &[b'x'; 20_000]).unwrap(), "STORED");
+                        let gone = client.ask(&format!("delete {old}")).unwrap();
+                        assert!(gone == "DELETED" || count == 1, "{gone}");
+                    }
+                    if is_over.load(Relaxed) {
+                        return;
+                    }
+                }
+            });
+        }
+        for to in [1, 2, 0, 2, 1, 0] {
+            move_all(&rack, &micro_shards, to);
+        }
+        is_over.store(true, Relaxed);
+    });
+}
+
+/// A stream to the coordinator from a process that knows `secret`.
+fn call(at: SocketAddr, secret: &str, rack: &str, ends: Ends) -> std::io::Result<Blocking> {
+    let stream = TcpStream::connect(at).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let keys = Keys::new(rack, &[secret.parse().unwrap()]);
+    Blocking::connect(Socket::from_nonblocking(stream.into()), &keys, ends, LONG)
+}
+
+/// What the other end says to a line, until it closes.
+fn said(stream: std::io::Result<Blocking>, line: &str) -> String {
+    let mut answer = String::new();
+    if let Ok(mut stream) = stream
+        && stream.write_all(line.as_bytes()).is_ok()
+    {
+        let _ = stream.read_to_string(&mut answer);
+    }
+    answer
+}
+
+#[test]
+fn strangers_get_nothing_from_the_coordinator() {
+    let rack = Rack::apart(1);
+    let at = rack.apart_at();
+    let ends = Ends { purpose: Purpose::Control, from: COORDINATOR - 1, to: COORDINATOR };
+    let line = "minos-operator 1\nstatus\n";
+    assert!(said(call(at, SECRET, "local", ends), line).starts_with("epoch "));
+    let other = SECRET.replace("7:0", "7:1");
+    assert_eq!(said(call(at, &other, "local", ends), line), "", "another secret");
+    assert_eq!(said(call(at, SECRET, "other", ends), line), "", "another rack");
+    assert_eq!(said(call(at, SECRET, "local", Ends { to: 0, ..ends }), line), "", "another number");
+    let commands = Ends { purpose: Purpose::Commands, ..ends };
+    assert_eq!(said(call(at, SECRET, "local", commands), line), "", "another purpose");
+    for bytes in [line.repeat(4).as_bytes(), &[0; 56], b"MNS\x01\x07", &[]] {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let (began, mut answer) = (Instant::now(), Vec::new());
+        stream.write_all(bytes).unwrap();
+        // A reset is an end too.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty() && began.elapsed() < Duration::from_secs(6), "{bytes:?}");
+    }
+    assert!(ask(&Address::Tcp(at), None, "status").is_err());
+    let wrong: Secret = other.parse().unwrap();
+    assert!(ask(&Address::Tcp(at), Some(("local", &[wrong])), "status").is_err());
+}
+
+#[test]
+fn operators_need_the_secret() {
+    let rack = Rack::apart(1);
+    let secret = rack.folder.path().join("secret");
+    let run = |options: &str| {
+        let line = format!("rack state --coordinator {}{options}", rack.apart_at());
+        let output = minos(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (is_done, text) = run(&format!(" --rack local --rack-secret {}", secret.display()));
+    assert!(is_done && text.contains("node 0 unit 0 member alive"), "{text}");
+    assert!(!run("").0);
+}
