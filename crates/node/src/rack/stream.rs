@@ -138,3 +138,23 @@ impl Write for ControlStream {
         Ok(())
     }
 }
+
+/// Both ends of a sealed stream from one number to another.
+#[cfg(test)]
+pub(crate) fn sealed_pair(keys: &Keys, (from, to): (u16, u16)) -> (ControlStream, ControlStream) {
+    const LONG: Duration = Duration::from_secs(20);
+    let (one, other) = UnixStream::pair().unwrap();
+    let socket = |stream: UnixStream| {
+        stream.set_nonblocking(true).unwrap();
+        Socket::from_nonblocking(stream.into())
+    };
+    let (one, other) = (socket(one), socket(other));
+    std::thread::scope(|scope| {
+        let ends = Ends { purpose: Purpose::Control, from, to };
+        let opener = scope.spawn(move || Blocking::connect(one, keys, ends, LONG).unwrap());
+        let (accepter, from) = Blocking::accept(other, keys, (Purpose::Control, to), LONG).unwrap();
+        let opener = opener.join().unwrap().into_sealed();
+        let accepter = ControlStream::sealed(accepter.into_sealed(), from);
+        (ControlStream::sealed(opener, to).unwrap(), accepter.unwrap())
+    })
+}

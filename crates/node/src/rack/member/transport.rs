@@ -366,3 +366,89 @@ impl Calling {
         Ok(heard)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{SocketAddr, TcpListener},
+        sync::mpsc::channel,
+        time::Instant,
+    };
+
+    use minos_rack::MicroShard;
+    use minos_unit::{Asked, MoveId};
+
+    use super::*;
+    use crate::rack::{config::RackNode, stream::sealed_pair};
+
+    const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
+    const MESSAGE: Message = Message::Refused(Asked {
+        id: MoveId { micro_shard: MicroShard(1), number: 2 },
+        incarnation: 3,
+        epoch: 4,
+        batch: 5,
+        freeze: true,
+    });
+
+    /// A node whose peers and coordinator are at this address.
+    fn config(at: SocketAddr) -> (RackConfig, Managed) {
+        let address = Address::Tcp(at);
+        let node = |_| RackNode { unit: 0, address: address.clone(), native: None };
+        let managed = Managed { coordinator: address.clone(), lease: Duration::from_secs(1) };
+        let config = RackConfig {
+            name: "r".to_owned(),
+            node: 0,
+            nodes: (0..3).map(node).collect(),
+            micro_shards: 4,
+            timeout: Duration::from_secs(1),
+            waiting_max: 1,
+            managed: Some(managed.clone()),
+            secrets: vec![SECRET.parse().unwrap()],
+        };
+        (config, managed)
+    }
+
+    #[test]
+    fn a_node_speaks_for_itself_alone() {
+        let keys = config(([127, 0, 0, 1], 9).into()).0.keys().unwrap();
+        let hear = |lines: &str, from: &[u32]| {
+            let (events, heard) = channel();
+            let (hello, items_hello) = (peer_hello("r"), "items\n".to_owned());
+            let streams = AtomicUsize::new(0);
+            let hearing = Hearing { hello, events, items_hello, show: None, streams };
+            let (mut node, stream) = sealed_pair(&keys, (1, 0));
+            node.write_all(lines.as_bytes()).unwrap();
+            for from in from {
+                frames::send(&mut node, &Packet::Message(ServerId(*from), MESSAGE)).unwrap();
+            }
+            drop(node);
+            assert!(hearing.hear(stream).is_err() && hearing.streams.into_inner() == 0);
+            drop(hearing.events);
+            heard.iter().count()
+        };
+        assert_eq!(hear(&peer_hello("r"), &[1, 1]), 2);
+        assert_eq!(hear(&peer_hello("r"), &[1, 2, 1]), 1);
+        assert_eq!(hear(&peer_hello("s"), &[1]), 0);
+        // It shows no items, for its memory can be read.
+        assert_eq!(hear("items\n", &[1]), 0);
+    }
+
+    #[test]
+    fn machines_that_never_answer_hold_nobody_up() {
+        // The kernel connects, and nobody answers.
+        let silent = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let (config, managed) = config(silent.local_addr().unwrap());
+        let ((events, _heard), stop) = (channel(), Arc::new(Stop::new().unwrap()));
+        let calls = Arc::new(Calls::new(&config));
+        let serving = ("items\n".to_owned(), None);
+        let (mut transport, _) =
+            Transport::new(&managed, Arc::clone(&stop), events, (calls, serving)).unwrap();
+        let began = Instant::now();
+        for node in (0..2 * PACKETS_MAX as u32).map(|number| 1 + number % 2) {
+            transport.send(ServerId(node), MESSAGE);
+        }
+        transport.send(ServerId(7), MESSAGE);
+        assert!(began.elapsed() < Duration::from_millis(200), "{:?}", began.elapsed());
+        stop.request();
+    }
+}
