@@ -51,9 +51,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
         (end < buckets).then_some(end)
     }
-}
 
-impl<M: Mode, A: Access> Engine<M, A> {
     /// Calls `f` with the keys of all live items with this hash, by a consistent copy of their chain: mostly one.
     pub fn keys_with(&self, hash: KeyHash, now: Seconds, f: impl FnMut(&[u8])) {
         let partition = self.partition(hash);

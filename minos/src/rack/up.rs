@@ -159,7 +159,7 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
     let seed = seed(&folder.path)?;
     let coordinator = coordinate(args, &folder.path, unit_size)?;
     let mut up = Up { args, folder, seed, peers, nodes: Vec::new() };
-    let result = up.run(&stop, &coordinator);
+    let result = up.run(&stop, coordinator);
     up.stop();
     result
 }
@@ -230,7 +230,7 @@ impl Up<'_> {
     fn run(
         &mut self,
         stop: &std::sync::atomic::AtomicBool,
-        coordinator: &JoinHandle<CoordinatorError>,
+        coordinator: JoinHandle<CoordinatorError>,
     ) -> anyhow::Result<()> {
         let is_over = || stop.load(std::sync::atomic::Ordering::Relaxed);
         for node in 0..self.args.nodes {
@@ -239,7 +239,10 @@ impl Up<'_> {
         }
         while !is_over() {
             thread::sleep(LOOK_EVERY);
-            ensure!(!coordinator.is_finished(), "the coordinator has ended");
+            if coordinator.is_finished() {
+                let Ok(error) = coordinator.join() else { bail!("the coordinator has panicked") };
+                return Err(error).context("the coordinator has ended");
+            }
             for node in 0..self.nodes.len() {
                 if !is_over() {
                     self.look_after(node)?;

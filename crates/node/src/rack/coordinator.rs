@@ -108,15 +108,14 @@ pub enum CoordinatorError {
 
 /// What the coordinator's thread is told.
 enum Event {
-    Report(Report, ControlStream, u64),
+    /// With the way back to its node, if it is the first of its stream.
+    Report(Report, Option<ControlStream>),
     Operator(String, Sender<String>),
 }
 
 /// The way back to a node.
 struct Sending {
     stream: ControlStream,
-    /// Number of the stream.
-    number: u64,
     /// What was sent on it last: a later one is sent as a patch.
     directory: Option<Arc<Directory>>,
 }
@@ -199,7 +198,7 @@ fn directory(config: &CoordinatorConfig) -> Result<Directory, CoordinatorError> 
 fn listen(config: &CoordinatorConfig) -> Result<Receiver<Event>, CoordinatorError> {
     let (sender, events) = channel();
     let hello = node_hello(&config.rack, config.micro_shards, config.lease);
-    let ears = Ears { hello, events: sender, streams: 0 };
+    let ears = Ears { hello, events: sender };
     let listening = match &config.listen {
         Address::Unix(path) => listen_here(path, ears),
         Address::Tcp(_) => listen_to_proven(config, ears),
@@ -209,7 +208,7 @@ fn listen(config: &CoordinatorConfig) -> Result<Receiver<Event>, CoordinatorErro
 }
 
 /// Hears the processes of this user.
-fn listen_here(path: &Path, mut ears: Ears) -> io::Result<()> {
+fn listen_here(path: &Path, ears: Ears) -> io::Result<()> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another coordinator is there"));
     }
@@ -222,7 +221,7 @@ fn listen_here(path: &Path, mut ears: Ears) -> io::Result<()> {
 }
 
 /// Hears those who prove to know the secret.
-fn listen_to_proven(config: &CoordinatorConfig, mut ears: Ears) -> io::Result<()> {
+fn listen_to_proven(config: &CoordinatorConfig, ears: Ears) -> io::Result<()> {
     if config.secrets.is_empty() {
         return Err(io::Error::other("whoever reaches it could move and drop items: a secret is needed"));
     }
@@ -250,17 +249,14 @@ fn listen_to_proven(config: &CoordinatorConfig, mut ears: Ears) -> io::Result<()
 struct Ears {
     hello: String,
     events: Sender<Event>,
-    /// Streams so far.
-    streams: u64,
 }
 
 impl Ears {
-    fn hear(&mut self, stream: io::Result<ControlStream>) {
-        let (number, hello, events) = (self.streams, self.hello.clone(), self.events.clone());
-        self.streams += 1;
+    fn hear(&self, stream: io::Result<ControlStream>) {
+        let (hello, events) = (self.hello.clone(), self.events.clone());
         let heard = stream.and_then(|stream| {
             let hear = move || {
-                if let Err(error) = hear((stream, number), &hello, &events) {
+                if let Err(error) = hear(stream, &hello, &events) {
                     tracing::debug!(%error, "a stream ends");
                 }
             };
@@ -273,7 +269,7 @@ impl Ears {
 }
 
 /// Hears one stream until it ends.
-fn hear((mut stream, number): (ControlStream, u64), hello: &str, events: &Sender<Event>) -> io::Result<()> {
+fn hear(mut stream: ControlStream, hello: &str, events: &Sender<Event>) -> io::Result<()> {
     let gone = |_| io::Error::other("the coordinator has ended");
     stream.set_receive_max(Some(HELLO_MAX))?;
     let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
@@ -290,12 +286,13 @@ fn hear((mut stream, number): (ControlStream, u64), hello: &str, events: &Sender
         return Ok(());
     }
     stream.set_receive_max(None)?;
+    let mut back = Some(stream.try_clone()?);
     loop {
         let report = match frames::receive(&mut stream)? {
             Packet::Report(report) if stream.may_be(report.node.0) => report,
             _ => return Err(io::Error::other("not a report of its node")),
         };
-        events.send(Event::Report(report, stream.try_clone()?, number)).map_err(gone)?;
+        events.send(Event::Report(report, back.take())).map_err(gone)?;
     }
 }
 
@@ -307,11 +304,9 @@ impl Running {
     /// Takes a report or a command. What they change comes with the next tick.
     fn take(&mut self, event: Event) -> Result<(), CoordinatorError> {
         match event {
-            Event::Report(report, stream, number) => {
-                let known = self.streams.get(&report.node).is_some_and(|known| known.number == number);
-                if !known {
-                    self.streams.insert(report.node, Sending { stream, number, directory: None });
-                }
+            Event::Report(report, back) => {
+                let sending = back.map(|stream| (report.node, Sending { stream, directory: None }));
+                self.streams.extend(sending);
                 let mut effects = Vec::new();
                 self.coordinator.hear(self.now_us(), report, &mut effects);
                 self.perform(effects).map(drop)

@@ -148,6 +148,7 @@ impl Routes {
 
     /// Waits until no worker goes by older routes; false if `is_over` before. `wake` wakes all workers.
     pub(crate) fn pass(&self, wake: impl Fn(), is_over: impl Fn() -> bool) -> bool {
+        self.has_changed.store(false, Ordering::Relaxed);
         let version = self.raise();
         wake();
         let has_noticed = |noticed: &AtomicU64| noticed.load(Ordering::Acquire) >= version;

@@ -132,7 +132,9 @@ impl<M: Mode, I: Io> Driver<M, I> {
         while !self.shared.stop.is_requested() {
             // Questions are repeated while a micro-shard moves to this node.
             let tick = if self.member.is_pulling() { ASK } else { self.patience };
-            match self.events.recv_timeout(tick) {
+            let event = self.events.recv_timeout(tick);
+            self.member.note_load(self.shared.load());
+            match event {
                 Ok(event) => self.take(event),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -173,7 +175,6 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let mut effects = Vec::new();
         while let Some(input) = inputs.pop_front() {
             let now_us = self.rack.routes.now_us(Instant::now());
-            self.member.note_load(self.shared.load());
             self.member.handle(now_us, input, &mut effects);
             for effect in effects.drain(..) {
                 inputs.extend(self.perform(effect));
