@@ -40,7 +40,7 @@ pub(crate) struct CoordinateArgs {
     #[arg(long, value_name = "N")]
     members: Option<usize>,
     /// Micro-shards of a new rack, as for `minos serve`
-    #[arg(long, value_name = "N", default_value_t = 4096)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     micro_shards: u32,
     /// Time for which a node answers without a word of the coordinator, as for `minos serve`
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]

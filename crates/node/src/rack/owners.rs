@@ -243,13 +243,19 @@ impl<M: Mode> RackView<M> {
     /// Begins a turn: takes over what has changed since the last one, whose changes become known.
     #[inline]
     pub(crate) fn refresh(&mut self, now: Instant) {
+        self.refresh_routes();
+        self.right = self.rack.routes.right(now);
+        self.me = if self.right.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
+    }
+
+    /// Takes over what has changed, within a turn: the right to answer stays that of its beginning.
+    #[inline]
+    pub(crate) fn refresh_routes(&mut self) {
         let version = self.rack.routes.version();
         if version != self.version {
             self.version = version;
             self.take_over();
         }
-        self.right = self.rack.routes.right(now);
-        self.me = if self.right.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
     }
 
     /// The version of the routes that this turn goes by.

@@ -256,7 +256,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     ) -> Burst<'b, M, P, E, H> {
         let shared = &*self.shared;
         let rack = self.rack.as_mut().map(|rack| {
-            rack.refresh(turn.now);
+            rack.refresh_routes();
             &*rack
         });
         let metrics = &shared.counters[self.id.index()];
