@@ -80,6 +80,7 @@ const CONTROLS: [(&str, &[&str]); 5] = [
     ("minos_no_hold", &["-p", "minos-node", "--test", "above_flash", HOLD_CONTROL]),
     ("minos_no_hold", &["-p", "minos-node", "--test", "native_above_flash", HOLD_CONTROL]),
     // What changes while a micro-shard is copied is not copied again.
+    ("minos_no_followers", &["-p", "minos", "--test", "rack", "a_stopped_node_is_replaced"]),
     ("minos_no_notes", &["-p", "minos-node", "--test", "rack_moves", "what_is_written"]),
 ];
 /// The test that needs connections to be returned.

@@ -15,7 +15,7 @@ use minos_engine::{Backing, CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_net::Address;
 use minos_node::{
     Server, ServerConfig, StatsGroup,
-    config::{Managed, RackConfig, RackNode},
+    config::{Acknowledge, Managed, RackConfig, RackNode},
     coordinator::{self, CoordinatorConfig, Loss, ReadPolicy},
 };
 use minos_testkit::Client;
@@ -51,6 +51,7 @@ impl Rack {
             lease: LEASE,
             loss: Loss::Never,
             moves_max: 16,
+            copies: 1,
             move_time_max: PATIENCE,
             reads: ReadPolicy::default(),
             reads_interval: PATIENCE,
@@ -71,7 +72,11 @@ impl Rack {
                 micro_shards: MICRO_SHARDS,
                 timeout: PATIENCE,
                 waiting_max: 64,
-                managed: Some(Managed { coordinator: at.clone(), lease: LEASE }),
+                managed: Some(Managed {
+                    coordinator: at.clone(),
+                    lease: LEASE,
+                    acknowledge: Acknowledge::Owner,
+                }),
                 secrets: Vec::new(),
             });
             let store = StoreConfig {

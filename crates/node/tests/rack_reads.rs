@@ -133,7 +133,7 @@ fn coordinator(policy: ReadPolicy) -> Coordinator {
     let directory =
         Directory::new(MicroShards::new(MICRO_SHARDS).unwrap(), 1, (0..NODES as u32).map(node).collect());
     let terms = Terms::new(3 * INTERVAL_US, 500, 100_000).unwrap();
-    let limits = Policy { loss: Loss::Never, moves_max: 1, move_us_max: INTERVAL_US };
+    let limits = Policy { loss: Loss::Never, moves_max: 1, move_us_max: INTERVAL_US, copies: 1 };
     let balancing = Balancing { policy, interval_us: INTERVAL_US };
     Coordinator::new(directory.unwrap(), terms, limits, 0).with_balancing(balancing, 0)
 }

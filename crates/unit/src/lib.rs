@@ -41,12 +41,12 @@ mod switches;
 pub use bytes::BadBytes;
 pub use coordinator::{Command, Coordinator, Loss, NodeState, Policy, Refused};
 pub use directory::{
-    ADDRESS_BYTES_MAX, BadDirectory, Change, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Patch, Place,
-    Standing,
+    ADDRESS_BYTES_MAX, BadDirectory, Change, Directory, Follower, MICRO_SHARDS_MAX, NODES_MAX, Node, Patch,
+    Place, Standing,
 };
 pub use lease::{BadTerms, Lease, Terms};
-pub use member::{CopyJob, Member, Permit, Route, Timing, View};
-pub use messages::{Asked, Message, MoveId, Orders, Packet, Progress, Pull, Report};
+pub use member::{Behind, CopyJob, Member, Permit, Route, Timing, View};
+pub use messages::{Asked, FeedId, Message, More, MoveId, Orders, Packet, Progress, Pull, Report};
 pub use ownership::{Epoch, Holding, Ownership};
 pub use reads::{Balancing, Load, PARTS, ReadPolicy, UnknownPolicy, Weights};
 

@@ -19,4 +19,8 @@ minos_base::safeguards! {
     Emptying,
     /// A dead node's micro-shards wait for its readers.
     Fence,
+    /// An owner waits for its followers before it acknowledges a change.
+    Wait,
+    /// A follower becomes the owner only once it is known that the owner waited for it.
+    Safe,
 }

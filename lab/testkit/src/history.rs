@@ -63,6 +63,35 @@ pub struct Event {
 /// When a call returned whose reply never came.
 pub const NEVER: u64 = u64::MAX;
 
+/// Leaves out what was seen of writes and removals before they were acknowledged. What is left must be linearizable also
+/// where such a change may be lost after it was seen, but none that was acknowledged. With `evicts`, misses are left out
+/// too: an item that was evicted may be there again.
+pub fn forget_premature(history: &mut Vec<Event>, evicts: bool) {
+    let all = history.clone();
+    let written = |it: &Event| match it.call {
+        Call::Set(value) | Call::Cas { new: value, outcome: CasOutcome::Stored, .. } => Some(value),
+        _ => None,
+    };
+    let saw = |read: &Event, it: &Event| match read.call {
+        Call::Get(Some(value)) => written(it) == Some(value),
+        Call::Get(None) | Call::Delete(false) => matches!(it.call, Call::Delete(true)),
+        Call::Cas { outcome: CasOutcome::Exists | CasOutcome::NotFound, .. } => true,
+        _ => false,
+    };
+    let is_miss = |it: &Event| {
+        matches!(
+            it.call,
+            Call::Get(None) | Call::Delete(false) | Call::Cas { outcome: CasOutcome::NotFound, .. }
+        )
+    };
+    history.retain(|read| {
+        let is_open =
+            |it: &&Event| it.key == read.key && it.called < read.returned && it.returned > read.returned;
+        let is_left_out = evicts && is_miss(read) || all.iter().filter(is_open).any(|it| saw(read, it));
+        !is_left_out
+    });
+}
+
 /// What else may empty a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evictions {

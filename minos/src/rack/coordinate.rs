@@ -15,6 +15,8 @@ use crate::{secret::read_all, serve::rack::Peer, time::parse_time};
 
 /// Micro-shards that move at a time.
 pub(super) const MOVES: usize = 64;
+/// Most copies of a micro-shard.
+pub(super) const COPIES_MAX: i64 = 8;
 /// Time after which a move is given up.
 pub(super) const MOVE_TIME: Duration = Duration::from_secs(60);
 
@@ -48,9 +50,12 @@ pub(crate) struct CoordinateArgs {
     /// What becomes of the items of a node that is dead
     #[arg(long, value_enum, default_value_t = Lost::Wait)]
     lost: Lost,
-    /// Micro-shards that move at a time
+    /// Micro-shards that move, or of which a further copy begins, at a time
     #[arg(long, value_name = "N", default_value_t = MOVES)]
     moves: usize,
+    /// Copies of each micro-shard, the owner's included, each in another unit: one of them replaces an owner that is lost
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=COPIES_MAX))]
+    copies: u32,
     /// Time after which a move is given up
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     move_time: Duration,
@@ -93,6 +98,7 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
             Lost::Drop => Loss::Allowed,
         },
         moves_max: args.moves,
+        copies: args.copies,
         move_time_max: args.move_time,
         reads: args.reads,
         reads_interval: args.reads_interval,

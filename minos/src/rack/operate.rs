@@ -24,6 +24,8 @@ pub(super) enum Operate {
     Add(Add),
     /// Remove a node that was drained
     Remove(OfNode),
+    /// Move every micro-shard to where it was at first, after others have replaced its node
+    Balance(State),
     /// Give up the items of a node that is dead or has lost them: others begin without them
     GiveUp(OfNode),
 }
@@ -107,6 +109,7 @@ pub(super) fn run(command: &Operate) -> anyhow::Result<()> {
             (at, format!("add {node} {unit} {address}"))
         }
         Operate::Remove(OfNode { at, node }) => (at, format!("remove {node}")),
+        Operate::Balance(at) => (at, "balance".to_owned()),
         Operate::GiveUp(OfNode { at, node }) => (at, format!("give-up {node}")),
     };
     let answer = at.ask(&line)?;

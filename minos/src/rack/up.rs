@@ -23,7 +23,7 @@ use minos_node::{
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use super::{
-    coordinate::{MOVE_TIME, MOVES},
+    coordinate::{COPIES_MAX, MOVE_TIME, MOVES},
     end_with_parent,
 };
 use crate::serve::random_seed;
@@ -67,6 +67,9 @@ pub(crate) struct UpArgs {
     /// Nodes that have micro-shards at first; the others can be added [default: all]
     #[arg(long, value_name = "N")]
     members: Option<usize>,
+    /// Copies of each micro-shard, as for `minos rack coordinate`
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=COPIES_MAX))]
+    copies: u32,
     /// Worker threads of each node
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
@@ -185,6 +188,7 @@ fn coordinate(
         // A node that ends is started again, with its items.
         loss: Loss::Never,
         moves_max: MOVES,
+        copies: args.copies,
         move_time_max: MOVE_TIME,
         reads: ReadPolicy::default(),
         reads_interval: READS_INTERVAL,

@@ -3,9 +3,9 @@
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::{bail, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use minos_net::Address;
-use minos_node::config::{Managed, RackConfig, RackNode};
+use minos_node::config::{Acknowledge, Managed, RackConfig, RackNode};
 
 use crate::{secret::read_all, time::parse_time};
 
@@ -44,9 +44,22 @@ pub(crate) struct RackOptions {
     /// Time for which a node answers without a word of the coordinator. The same at the coordinator
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     rack_lease: Duration,
+    /// What a change has reached when it is acknowledged, where the coordinator keeps copies (--copies). The same at all
+    /// nodes
+    #[arg(long, value_enum, default_value_t = Reached::Owner, requires = "coordinator")]
+    acknowledge: Reached,
     /// Commands of one worker under way to one node
     #[arg(long, value_name = "N", default_value_t = 1024)]
     rack_waiting: usize,
+}
+
+/// What a change has reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Reached {
+    /// Its owner. If that is lost, so may be the latest changes
+    Owner,
+    /// All copies that are there
+    Copies,
 }
 
 const EXPECTED: &str =
@@ -123,10 +136,14 @@ impl RackOptions {
             micro_shards: self.micro_shards,
             timeout: self.rack_timeout,
             waiting_max: self.rack_waiting,
-            managed: self
-                .coordinator
-                .clone()
-                .map(|coordinator| Managed { coordinator, lease: self.rack_lease }),
+            managed: self.coordinator.clone().map(|coordinator| Managed {
+                coordinator,
+                lease: self.rack_lease,
+                acknowledge: match self.acknowledge {
+                    Reached::Owner => Acknowledge::Owner,
+                    Reached::Copies => Acknowledge::Copies,
+                },
+            }),
             secrets,
         }))
     }

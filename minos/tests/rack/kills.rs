@@ -13,7 +13,7 @@ use minos_base::seeded_stream;
 use minos_client::{Config, Error, OnceFor, StoreOptions, blocking::Client as Native};
 use minos_testkit::{
     Client,
-    history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with},
+    history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with, forget_premature},
 };
 use rand::{RngExt as _, rngs::StdRng};
 use rustix::process::Signal;
@@ -25,8 +25,9 @@ const CLIENTS: u32 = 4;
 const KEYS: u32 = 8;
 /// Kills and stops; more of them by MINOS_RACK_KILLS.
 const KILLS: u64 = 12;
-/// Rounds with moves.
+/// Rounds with moves, and with losses.
 const MOVES: u64 = 6;
+const LOSSES: u64 = 4;
 const STATES_MAX: usize = 4_000_000;
 /// Time between two calls of a client, so that a history stays small.
 const PAUSE: Duration = Duration::from_micros(500);
@@ -181,6 +182,8 @@ enum Trouble {
     /// The keys' micro-shards move from node to node, while a node may be killed or stopped, also for longer than its
     /// lease lasts.
     Moves,
+    /// A node is stopped for longer than its lease lasts, or killed while its memory is removed.
+    Losses,
 }
 
 /// Moves the micro-shards of the keys to random nodes.
@@ -218,6 +221,10 @@ fn record(rack: &mut Rack, seed: u64, trouble: Trouble) -> Vec<Event> {
         };
         moves(rack, &mut random);
         match random.random_range(0..6) {
+            _ if trouble == Trouble::Losses => {
+                rack.lose(node, random.random_bool(0.5));
+                thread::sleep(Duration::from_millis(300));
+            }
             0..2 => {
                 rack.signal(node, Signal::STOP);
                 moves(rack, &mut random);
@@ -264,6 +271,27 @@ fn clients_see_one_order_while_keys_move() {
 #[test]
 fn clients_see_one_order_while_keys_move_between_machines() {
     keep_order_while_keys_move(Rack::apart(NODES));
+}
+
+/// Losses under load; more of them by MINOS_RACK_LOSSES.
+#[test]
+fn no_acknowledged_change_is_lost_with_a_node() {
+    let rounds = std::env::var("MINOS_RACK_LOSSES").ok().and_then(|text| text.parse().ok()).unwrap_or(LOSSES);
+    let options = ["--native", "--unit-size", "2", "--copies", "2"];
+    let mut rack = Rack::up(
+        NODES,
+        &[&options[..], &["--", "--acknowledge", "copies", "--rack-timeout", "100ms"]].concat(),
+    );
+    for seed in 0..rounds {
+        rack.wait_until_copied();
+        let mut history = record(&mut rack, seed, Trouble::Losses);
+        let calls = history.len();
+        forget_premature(&mut history, false);
+        let unknown = history.iter().filter(|event| event.returned == NEVER).count();
+        eprintln!("seed {seed}: {} of {calls} calls count, {unknown} without a reply", history.len());
+        let verdict = check_with(&history, Evictions::Never, STATES_MAX);
+        assert_eq!(verdict, Verdict::Linearizable, "seed {seed}");
+    }
 }
 
 fn keep_order_while_keys_move(mut rack: Rack) {

@@ -1,6 +1,7 @@
 //! Racks of real processes: any client of any node sees one store, whatever happens to nodes.
 
 mod apart;
+mod copies;
 mod cut;
 mod kills;
 mod machines;

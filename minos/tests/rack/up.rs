@@ -140,6 +140,30 @@ impl Rack {
         }
     }
 
+    /// Stops a node until others have replaced it, or kills it and removes its memory.
+    pub(crate) fn lose(&mut self, node: usize, is_stopped: bool) {
+        if is_stopped {
+            self.signal(node, Signal::STOP);
+            std::thread::sleep(Duration::from_millis(1500));
+            self.signal(node, Signal::CONT);
+        } else {
+            std::fs::remove_file(self.folder.path().join(format!("node-{node}.region"))).unwrap();
+            self.signal(node, Signal::KILL);
+            self.wait_for_restart(node);
+        }
+    }
+
+    /// Waits until every micro-shard has a copy that may replace its owner's.
+    pub(crate) fn wait_until_copied(&self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let is_copied =
+            |state: &str| state.contains(&format!(" followers {MICRO_SHARDS} safe {MICRO_SHARDS}\n"));
+        while !is_copied(&self.operate("status")) {
+            assert!(Instant::now() < deadline, "{}", self.operate("status"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Waits until a killed node has been started again.
     pub(crate) fn wait_for_restart(&mut self, node: usize) {
         if let Host::Apart(apart) = &mut self.host {

@@ -138,7 +138,9 @@ fn directory() -> Directory {
 /// The next directory, in which a node owns everything.
 fn moved(directory: &Directory, node: u32) -> Directory {
     let place = Place { node: ServerId(node), epoch: 0, since: 0, is_serving: true };
-    directory.changed(Change { places: BTreeMap::from([(MicroShard(0), place)]), nodes: None }).unwrap()
+    directory
+        .changed(Change { places: BTreeMap::from([(MicroShard(0), place)]), ..Change::default() })
+        .unwrap()
 }
 
 impl World {

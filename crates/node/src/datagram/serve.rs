@@ -124,7 +124,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Passes the work of datagrams that needs items from flash to the worker that fetches them, and keeps the answers
     /// that wait until changes are durable.
     fn pass_waiting(&mut self) {
-        if !M::HAS_FLASH {
+        if !M::HAS_FLASH && self.rack.is_none() {
             return;
         }
         let held = self.datagrams.as_mut().map_or_else(Vec::new, |datagrams| datagrams.native.take_held());

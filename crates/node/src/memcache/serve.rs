@@ -100,11 +100,11 @@ fn serve_burst<M: Mode, P: Placement>(
         let bytes = &input[consumed..*end];
         let executed = execute(cx, session, (command, bytes), *lookup, requests_left, tx);
         cx.holes.fill(bytes);
-        if M::HAS_FLASH {
+        if M::HAS_FLASH || cx.rack.is_some() {
             session.has_changed |= executed.has_changed(&command.request);
-            if command.request.may_change() {
-                cx.fetched.into_iter().for_each(Fetched::outdate);
-            }
+        }
+        if M::HAS_FLASH && command.request.may_change() {
+            cx.fetched.into_iter().for_each(Fetched::outdate);
         }
         let command_bytes = end - consumed;
         consumed += match executed.unread {

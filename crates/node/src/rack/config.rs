@@ -51,6 +51,18 @@ pub struct Managed {
     pub coordinator: Address,
     /// Time for which the coordinator lets a node answer. The same at the coordinator and all nodes.
     pub lease: Duration,
+    /// What a change has reached when it is acknowledged, if the coordinator keeps copies in other units.
+    pub acknowledge: Acknowledge,
+}
+
+/// What a change has reached when it is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// Its owner. If that is lost, so may be the latest changes.
+    #[default]
+    Owner,
+    /// All copies that are there.
+    Copies,
 }
 
 /// A node as the others know it.
@@ -95,6 +107,13 @@ impl RackConfig {
     #[inline]
     pub(crate) fn is_managed(&self) -> bool {
         self.managed.is_some()
+    }
+
+    /// True if a change is acknowledged once its copies have it.
+    #[inline]
+    pub(crate) fn acknowledges_copies(&self) -> bool {
+        self.managed.as_ref().is_some_and(|managed| managed.acknowledge == Acknowledge::Copies)
+            && !cfg!(minos_no_hold)
     }
 
     pub(crate) fn check(&self) -> Result<(), InvalidOption> {

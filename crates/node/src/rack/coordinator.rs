@@ -64,8 +64,10 @@ pub struct CoordinatorConfig {
     pub lease: Duration,
     /// What becomes of the micro-shards of a dead node.
     pub loss: Loss,
-    /// Micro-shards that move at a time.
+    /// Micro-shards that move, or are copied to followers, at a time.
     pub moves_max: usize,
+    /// Copies of each micro-shard, the owner's included: the others are in other units.
+    pub copies: u32,
     /// Time after which a move is given up.
     pub move_time_max: Duration,
     /// By what the reads of native clients are balanced within a unit.
@@ -138,6 +140,7 @@ pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), 
         loss: config.loss,
         moves_max: config.moves_max,
         move_us_max: u64::try_from(config.move_time_max.as_micros()).unwrap_or(u64::MAX),
+        copies: config.copies,
     };
     let (directory, zero) = (directory(&config)?, Instant::now());
     let events = listen(&config)?;
@@ -188,7 +191,8 @@ fn directory(config: &CoordinatorConfig) -> Result<Directory, CoordinatorError> 
             };
             let micro_shards = MicroShards::new(config.micro_shards.max(1));
             let micro_shards = micro_shards.expect("there is one at least");
-            Directory::new(micro_shards, 1, (0..).zip(&config.nodes).map(node).collect()).map_err(wrong)
+            Directory::new(micro_shards, config.copies, (0..).zip(&config.nodes).map(node).collect())
+                .map_err(wrong)
         }
         Err(error) => Err(CoordinatorError::Io { path: path.clone(), error }),
     }
@@ -392,8 +396,15 @@ impl Running {
 
     fn status(&self) -> String {
         let (moves, waiting) = self.coordinator.moves();
-        let mut text =
-            format!("epoch {}\nmoves {moves}\nwaiting {waiting}\n", self.coordinator.directory().epoch());
+        let directory = self.coordinator.directory();
+        let mut text = format!("epoch {}\nmoves {moves}\nwaiting {waiting}\n", directory.epoch());
+        if directory.copies() > 1 {
+            let micro_shards = || directory.micro_shards().iter();
+            let wanted: usize = micro_shards().map(|it| directory.wanted(it).count()).sum();
+            let safe = micro_shards().flat_map(|it| directory.followers(it)).filter(|it| it.is_safe).count();
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "copies {} followers {wanted} safe {safe}", directory.copies());
+        }
         for state in self.coordinator.nodes(self.now_us()) {
             let standing = match state.node.standing {
                 Standing::Joining => "joining",
@@ -424,6 +435,7 @@ fn command(words: &[&str]) -> Option<Command> {
             Command::Add(node(id)?, UnitId(unit.parse().ok()?), (*address).to_owned())
         }
         ["remove", id] => Command::Remove(node(id)?),
+        ["balance"] => Command::Balance,
         ["give-up", id] => Command::GiveUp(node(id)?),
         _ => return None,
     })

@@ -9,6 +9,7 @@ mod attach;
 pub(crate) mod config;
 pub mod coordinator;
 mod frames;
+mod handing;
 mod holes;
 pub(crate) mod links;
 mod member;
@@ -26,7 +27,7 @@ pub(crate) use member::{Driver, Visitors};
 pub(crate) use owners::{Intent, Owner, Rack, RackView};
 pub(crate) use readers::News;
 pub(crate) use remote::{Remote, read};
-pub(crate) use routes::Guard;
+pub(crate) use routes::{Guard, Right};
 
 use crate::ops::{counters::worker_counters, receiving::ReceivePermit};
 

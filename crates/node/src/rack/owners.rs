@@ -15,6 +15,7 @@ use minos_unit::{Directory, Node, Standing};
 use super::{
     RackCounters,
     config::{RackConfig, RackNode},
+    handing::Handing,
     notes::Notes,
     readers::Readers,
     routes::{NOWHERE, Right, Routes},
@@ -51,6 +52,8 @@ pub(crate) struct Rack<M: Mode> {
     directory: Mutex<(Arc<[u8]>, u64)>,
     /// The weights for native clients.
     pub(crate) readers: Readers,
+    /// Changes for followers.
+    pub(crate) handing: Handing,
     neighbours: Box<[Mutex<Neighbour<M>>]>,
 }
 
@@ -77,10 +80,11 @@ impl<M: Mode> Rack<M> {
         readers.news.tell_epoch(directory.epoch());
         Self {
             readers,
+            handing: Handing::default(),
             micro_shards: directory.micro_shards(),
             direction_seed: config.direction_seed(),
             routes: Routes::new(config.micro_shards, workers),
-            directory: Mutex::new((directory.encode().into(), 0)),
+            directory: Mutex::new((directory.encode_places().into(), 0)),
             neighbours: config.nodes.iter().enumerate().map(neighbour).collect(),
             config,
         }
@@ -114,7 +118,7 @@ impl<M: Mode> Rack<M> {
 
     /// Gives native clients another directory.
     pub(crate) fn show(&self, directory: &Directory) {
-        let shown = (directory.encode().into(), u64::from(directory.epoch()));
+        let shown = (directory.encode_places().into(), u64::from(directory.epoch()));
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         self.routes.raise();
         self.readers.news.tell_epoch(directory.epoch());
@@ -174,6 +178,7 @@ impl<M: Mode> Rack<M> {
             emit(&format!("node:{number}:memory"), &state);
         }
         self.readers.emit(nodes.len(), emit);
+        self.handing.emit(self.routes.now_us(Instant::now()), emit);
     }
 }
 
@@ -206,6 +211,8 @@ pub(crate) struct RackView<M: Mode> {
     /// Changes of this turn to micro-shards that are being copied.
     changes: RefCell<Vec<(u32, KeyHash)>>,
     has_lost_changes: Cell<bool>,
+    /// Changes to micro-shards that are followed, since the last hand-over, and the number of that.
+    handed: RefCell<(Vec<(u32, KeyHash)>, u64)>,
     weights: Arc<[u8]>,
 }
 
@@ -234,6 +241,7 @@ impl<M: Mode> RackView<M> {
             weights: Arc::default(),
             changes: RefCell::default(),
             has_lost_changes: Cell::new(false),
+            handed: RefCell::default(),
             rack,
         };
         view.refresh(Instant::now());
@@ -336,7 +344,7 @@ impl<M: Mode> RackView<M> {
         self.rack.routes.writer(micro_shard).filter(|node| *node != NOWHERE)
     }
 
-    /// Notes that a key is about to be changed in this turn, if its micro-shard is being copied.
+    /// Notes that a key is about to be changed in this turn, if its micro-shard is being copied or followed.
     #[inline]
     pub(crate) fn note_change(&self, hash: KeyHash, key: &[u8]) {
         if self.rack.config.is_managed() {
@@ -346,7 +354,11 @@ impl<M: Mode> RackView<M> {
 
     fn note_change_if_copied(&self, hash: KeyHash, key: &[u8]) {
         let micro_shard = self.rack.micro_shard(key);
-        if !self.rack.routes.notes(micro_shard) || cfg!(minos_no_notes) {
+        let (is_copied, is_followed) = self.rack.routes.notes(micro_shard);
+        if is_followed && !cfg!(minos_no_followers) {
+            self.handed.borrow_mut().0.push((micro_shard, hash));
+        }
+        if !is_copied || cfg!(minos_no_notes) {
             return;
         }
         let mut changes = self.changes.borrow_mut();
@@ -355,6 +367,31 @@ impl<M: Mode> RackView<M> {
         } else {
             self.has_lost_changes.set(true);
         }
+    }
+
+    /// Hands over what was changed since the last time, for those who follow it.
+    #[inline]
+    pub(crate) fn hand_over(&self) {
+        let mut handed = self.handed.borrow_mut();
+        let (changes, number) = &mut *handed;
+        if !changes.is_empty() {
+            *number = self.rack.handing.hand(changes.drain(..));
+        }
+    }
+
+    /// The last hand-over, if answers wait until followers have it.
+    pub(crate) fn owed(&self) -> Option<u64> {
+        if !self.rack.config.acknowledges_copies() {
+            return None;
+        }
+        self.hand_over();
+        let (_, number) = *self.handed.borrow();
+        (!self.rack.handing.is_confirmed(number)).then_some(number)
+    }
+
+    /// True if followers have a hand-over.
+    pub(crate) fn is_confirmed(&self, number: u64) -> bool {
+        self.rack.handing.is_confirmed(number)
     }
 
     /// The bytes of the directory, and its epoch.

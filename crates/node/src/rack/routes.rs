@@ -17,7 +17,9 @@ use std::{
 use minos_base::KeyHash;
 
 /// The bits of a word that name a node.
-const NODE: u16 = 0x3fff;
+const NODE: u16 = 0x1fff;
+/// Changes are handed over to followers.
+const FED: u16 = 0x2000;
 /// Changes are noted.
 const NOTING: u16 = 0x4000;
 /// Changes wait; reads go on.
@@ -65,7 +67,12 @@ pub(crate) struct Guard<'a> {
 impl Guard<'_> {
     /// True if answers may leave now. A turn without the right has touched no item.
     pub(crate) fn may_answer(&self) -> bool {
-        self.right.is_none() || self.routes.right(Instant::now()) == self.right
+        self.is_still(self.right)
+    }
+
+    /// True if this node has had a right since it was given, or needs none.
+    pub(crate) fn is_still(&self, right: Option<Right>) -> bool {
+        right.is_none() || self.routes.right(Instant::now()) == right
     }
 }
 
@@ -97,17 +104,18 @@ impl Routes {
         (word & FROZEN == 0).then_some(word & NODE)
     }
 
-    /// True if changes to a micro-shard are to be noted.
+    /// Whether changes to a micro-shard are to be noted, and whether to be handed over.
     #[inline]
-    pub(crate) fn notes(&self, micro_shard: u32) -> bool {
-        self.words[micro_shard as usize].load(Ordering::Relaxed) & NOTING != 0
+    pub(crate) fn notes(&self, micro_shard: u32) -> (bool, bool) {
+        let word = self.words[micro_shard as usize].load(Ordering::Relaxed);
+        (word & NOTING != 0, word & FED != 0)
     }
 
     /// Sets the node of a micro-shard, and whether changes wait.
     pub(crate) fn set(&self, micro_shard: u32, node: u16, is_frozen: bool) {
         let word = &self.words[micro_shard as usize];
         let old = word.load(Ordering::Relaxed);
-        let new = old & NOTING | node | if is_frozen { FROZEN } else { 0 };
+        let new = old & (NOTING | FED) | node | if is_frozen { FROZEN } else { 0 };
         if old != new {
             word.store(new, Ordering::Relaxed);
             self.has_changed.store(true, Ordering::Relaxed);
@@ -197,6 +205,16 @@ impl Routes {
         self.noted().remove(&micro_shard);
     }
 
+    /// Begins or ends to hand the changes of a micro-shard over.
+    pub(crate) fn feed(&self, micro_shard: u32, is_fed: bool) {
+        let word = &self.words[micro_shard as usize];
+        if is_fed {
+            word.fetch_or(FED, Ordering::Relaxed);
+        } else {
+            word.fetch_and(!FED, Ordering::Relaxed);
+        }
+    }
+
     /// Takes in changes that were made.
     pub(crate) fn add_notes(&self, changes: impl Iterator<Item = (u32, KeyHash)>) {
         let mut noted = self.noted();
@@ -238,11 +256,14 @@ mod tests {
         assert_eq!((routes.reader(0), routes.writer(0)), (NOWHERE, Some(NOWHERE)));
         routes.note(0);
         routes.set(0, 5, false);
-        assert_eq!((routes.reader(0), routes.writer(0), routes.notes(0)), (5, Some(5), true));
+        routes.feed(0, true);
+        assert_eq!((routes.reader(0), routes.writer(0), routes.notes(0)), (5, Some(5), (true, true)));
         routes.set(0, 5, true);
-        assert_eq!((routes.reader(0), routes.writer(0), routes.notes(0)), (5, None, true));
+        assert_eq!((routes.reader(0), routes.writer(0), routes.notes(0)), (5, None, (true, true)));
         routes.stop_noting(0);
-        assert_eq!((routes.reader(0), routes.notes(0), routes.count(5)), (5, false, 1));
+        assert_eq!((routes.reader(0), routes.notes(0), routes.count(5)), (5, (false, true), 1));
+        routes.feed(0, false);
+        assert_eq!(routes.notes(0), (false, false));
     }
 
     #[test]

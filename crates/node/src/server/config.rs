@@ -195,7 +195,7 @@ macro_rules! choice {
 mod gathering;
 mod native;
 
-pub use crate::rack::config::{Managed, NODES_MAX, RackConfig, RackNode};
+pub use crate::rack::config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode};
 pub use gathering::{Gathering, Promote, VectorWidth};
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 

@@ -71,8 +71,8 @@ pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
     }
 }
 
-/// Wakes the workers that wait for what became durable.
-fn wake_holders<M: Mode, I: Io>(shared: &Shared<M, I>) {
+/// Wakes the workers that wait for what became durable, or for followers.
+pub(crate) fn wake_holders<M: Mode, I: Io>(shared: &Shared<M, I>) {
     // A worker that does not see the news, which came before this, is seen to wait.
     fence(SeqCst);
     for worker in shared.workers.iter().filter(|worker| worker.holds.load(Relaxed)) {

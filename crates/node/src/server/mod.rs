@@ -6,7 +6,7 @@ pub mod config;
 pub(crate) mod control;
 mod gate;
 pub(crate) mod handshakes;
-mod keeping;
+pub(crate) mod keeping;
 mod mailbox;
 pub(crate) mod operator;
 pub(crate) mod shared;

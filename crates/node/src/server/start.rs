@@ -420,7 +420,8 @@ fn native_side<M: Mode, I: Io>(
         base_port: ports.address().port(),
         value_bytes_max: config.value_bytes_max,
         evicts_from_flash: tier.is_some_and(|tier| !tier.is_lossless()),
-        holds_replies: tier.is_some_and(holds_replies),
+        holds_replies: tier.is_some_and(holds_replies)
+            || config.rack.as_ref().is_some_and(RackConfig::acknowledges_copies),
         direction_seed: config.rack.as_ref().map(RackConfig::direction_seed),
         entropy,
         start: Instant::now(),

@@ -218,14 +218,15 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         next
     }
 
-    /// True if the replies must wait until the changes before them are durable. Those of commands without replies wait
-    /// for the next reply.
+    /// True if the replies must wait until the changes before them are durable, or with their followers. Those of commands
+    /// without replies wait for the next reply.
     fn must_hold(&self, connection: &mut Connection) -> bool {
-        if !M::HAS_FLASH || self.transmit_buffer.is_empty() {
+        let Session::Memcache(session) = &mut connection.session;
+        if !session.has_changed || self.transmit_buffer.is_empty() {
             return false;
         }
-        let Session::Memcache(session) = &mut connection.session;
-        std::mem::take(&mut session.has_changed) && self.holds_replies()
+        session.has_changed = false;
+        self.holds_replies() || self.owed().is_some()
     }
 
     /// Sends the transmit buffer; bytes that the socket does not take stay with the connection.

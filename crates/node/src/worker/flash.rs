@@ -1,4 +1,5 @@
-//! What waits for flash: requests for items that lie there, replies until the changes before them are durable.
+//! What waits: requests for items on flash, replies until the changes before them are durable or have reached their
+//! followers.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -11,10 +12,11 @@ use minos_tier::Tier;
 use super::{
     Worker,
     fetches::{ANSWERS_MAX, Fetches},
-    rings::{Awaiting, Holder, Waiter},
+    rings::{Awaiting, Holder, Until, Waiter},
 };
 use crate::{
     ops::{Fetched, Next, Work},
+    rack::RackView,
     tcp::{connection::Connection, patience::Patience, queue::Arrival, transfer::Transfer},
 };
 
@@ -34,34 +36,66 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         M::HAS_FLASH && self.shared.tier.as_deref().is_some_and(holds_replies)
     }
 
-    /// Keeps replies until everything stored so far is durable.
+    /// Keeps replies until everything stored so far is durable, or with its followers.
     pub(crate) fn hold(&mut self, holder: Holder<M>) {
-        let Some(tier) = &self.shared.tier else { unreachable!("only replies above flash wait for it") };
         self.mine.metrics.replies_held.add(match &holder {
             Holder::Connection(..) => 1,
             Holder::Answers(answers) => answers.len() as u64,
         });
-        self.held.push_back((holder, tier.sync()));
+        let until = match (&self.shared.tier, self.owed()) {
+            (Some(tier), _) => Until::Synced(tier.sync()),
+            // Its followers have it by now: it goes on in this turn.
+            (None, owed) => Until::Followed(owed.unwrap_or(0), self.guard().and_then(|guard| guard.right)),
+        };
+        self.held.push_back((holder, until));
         self.mine.holds.store(true, Relaxed);
     }
 
+    /// The last hand-over to followers, if replies wait for it.
+    #[inline]
+    pub(crate) fn owed(&self) -> Option<u64> {
+        let datagrams = self.datagrams.as_ref().and_then(|datagrams| datagrams.native.owed());
+        self.rack.as_ref().and_then(RackView::owed).max(datagrams)
+    }
+
     /// True if what waits for longest need not wait any longer.
+    #[inline]
     pub(super) fn may_release(&self) -> bool {
-        let (Some((_, first)), Some(tier)) = (self.held.front(), &self.shared.tier) else { return false };
-        tier.is_synced(*first) != Ok(false)
+        self.held.front().is_some_and(|(_, until)| self.has_come(*until).is_some())
+    }
+
+    /// Whether what replies wait for has come, true, or will not, false; `None` before that is known.
+    fn has_come(&self, until: Until) -> Option<bool> {
+        match until {
+            Until::Synced(sync) => match self.shared.tier.as_ref()?.is_synced(sync) {
+                Ok(false) => None,
+                Ok(true) => Some(true),
+                Err(_) => Some(false),
+            },
+            Until::Followed(number, right) => {
+                let rack = self.rack.as_ref()?;
+                let may_answer = || self.guard().is_none_or(|guard| guard.is_still(right));
+                rack.is_confirmed(number).then(may_answer)
+            }
+        }
     }
 
     /// Sends some replies that need not wait any longer; true if there were any.
     pub(super) fn release(&mut self) -> bool {
         let mut released = 0;
-        while released < BURST_MAX && self.may_release() {
-            let Some((holder, sync)) = self.held.pop_front() else { break };
-            let synced = self.shared.tier.as_ref().map(|tier| tier.is_synced(sync));
-            let is_durable = matches!(synced, Some(Ok(true)));
-            match holder {
-                Holder::Connection(connection, next) if is_durable => self.go_on_with(connection, next),
-                Holder::Connection(connection, _) => self.refuse_held(connection),
-                Holder::Answers(answers) => self.release_answers(answers, is_durable),
+        while released < BURST_MAX
+            && let Some((_, until)) = self.held.front()
+            && let Some(has_come) = self.has_come(*until)
+            && let Some((holder, until)) = self.held.pop_front()
+        {
+            match (holder, until) {
+                (Holder::Connection(connection, next), _) if has_come => self.go_on_with(connection, next),
+                (Holder::Connection(connection, _), Until::Synced(_)) => self.refuse_held(connection),
+                (Holder::Connection(connection, _), Until::Followed(..)) => {
+                    self.mine.rack_counters.unanswered.count();
+                    self.send_home(connection.home, Arrival::Ended(connection));
+                }
+                (Holder::Answers(answers), _) => self.release_answers(answers, has_come),
             }
             released += 1;
         }

@@ -6,7 +6,7 @@ use minos_proto::memcache::text;
 
 use super::Worker;
 use crate::{
-    rack::{Forward, Forwards, Guard, Links},
+    rack::{Forward, Forwards, Guard, Links, RackView},
     tcp::connection::Connection,
 };
 
@@ -31,6 +31,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Moves bytes from and to other nodes, and goes on with the connections whose commands are answered; true if
     /// there was work.
     pub(super) fn serve_forwards(&mut self) -> bool {
+        self.hand_over();
         let mut found = false;
         loop {
             let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return found };
@@ -47,6 +48,12 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
                 return found;
             }
         }
+    }
+
+    /// Hands the changes of this turn over to those who follow them.
+    fn hand_over(&self) {
+        self.rack.iter().for_each(RackView::hand_over);
+        self.datagrams.iter().for_each(|datagrams| datagrams.native.hand_over());
     }
 
     /// Ends the wait of commands whose time is over, and tells other nodes of the reads in their memory.

@@ -115,7 +115,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let (mut cx, tx) = self.context();
                 cx.fetched = fetched.as_deref();
                 match store.finish(&cx, tx) {
-                    Finished::Answered if self.holds_replies() => {
+                    Finished::Answered if self.holds_replies() || self.owed().is_some() => {
                         let replies = std::mem::take(&mut self.transmit_buffer);
                         connection.output.append(&replies);
                         self.mine.counters.bytes_written.add(replies.len() as u64);

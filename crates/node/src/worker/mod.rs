@@ -175,7 +175,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             }
         }
         let forwarded = self.links.is_some() && self.serve_forwards();
-        (M::HAS_FLASH && self.release()) || forwarded || seen.worked
+        self.release() || forwarded || seen.worked
     }
 
     /// Takes one step of a turn; true if it found work. A function of its own, so that the turn is still unrolled.

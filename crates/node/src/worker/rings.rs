@@ -19,7 +19,7 @@ use super::metrics::Metrics;
 use crate::{
     datagram::native::{self, Job, Waiting},
     ops::{Fetch, Next, counters::Counters},
-    rack::RackCounters,
+    rack::{RackCounters, Right},
     tcp::{connection::Connection, transfer::Transfer},
 };
 
@@ -59,7 +59,7 @@ pub(crate) enum Waiter {
     Datagrams(Waiting),
 }
 
-/// What waits until the changes before it are durable.
+/// What waits until the changes before it are durable, or have reached their followers.
 pub(crate) enum Holder<M: Mode> {
     /// A connection, which holds the replies, and how its visit goes on.
     Connection(Box<Connection>, Next<M>),
@@ -67,8 +67,17 @@ pub(crate) enum Holder<M: Mode> {
     Answers(Vec<native::Held<M>>),
 }
 
-/// All that waits at one worker, in the order of the requests to the device.
-pub(crate) type HeldReplies<M> = VecDeque<(Holder<M>, SyncId)>;
+/// What replies wait for.
+#[derive(Clone, Copy)]
+pub(crate) enum Until {
+    /// The changes before them are durable.
+    Synced(SyncId),
+    /// Followers have the changes of this hand-over. The node must have had the right to answer all the time.
+    Followed(u64, Option<Right>),
+}
+
+/// All that waits at one worker, in the order in which it may go on.
+pub(crate) type HeldReplies<M> = VecDeque<(Holder<M>, Until)>;
 
 /// The part of a worker that other workers may access.
 pub(crate) struct WorkerShared<M: Mode> {

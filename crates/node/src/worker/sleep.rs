@@ -27,7 +27,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let is_watched = self.fetches.as_mut().is_none_or(|fetches| fetches.prepare_sleep(now));
         let mut readable = Readable::default();
         let watched = self.watched_queues();
-        let sleeps = is_watched && !(M::HAS_FLASH && self.may_release()) && self.may_sleep_on(watched);
+        let sleeps = is_watched && !self.may_release() && self.may_sleep_on(watched);
         if sleeps {
             mine.metrics.sleeps.add(1);
             // The poll of the queue meets the same error and handles it.

@@ -4,16 +4,19 @@
 //! its predecessor has run out before it takes anything from a silent node; moves that were not settled begin
 //! anew.
 
+mod follows;
 mod rules;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
 };
 
 use minos_rack::{MicroShard, ServerId, UnitId};
+
+use follows::Follows;
 
 use crate::{
     BadDirectory, Balancing, Change, Directory, Epoch, MoveId, Node, Orders, Progress, Pull, Report,
@@ -38,6 +41,8 @@ pub struct Policy {
     pub moves_max: usize,
     /// Until a move is given up, in microseconds.
     pub move_us_max: u64,
+    /// Copies of each micro-shard, the owner's included, each in another unit.
+    pub copies: u32,
 }
 
 /// An operator's wish.
@@ -51,6 +56,8 @@ pub enum Command {
     Drain(ServerId),
     /// Remove a node that owns nothing.
     Remove(ServerId),
+    /// Move every micro-shard to where the ring puts it.
+    Balance,
     /// Treat the items of a node as lost if it is dead or lacks them, whatever the policy says, until it is back.
     GiveUp(ServerId),
 }
@@ -115,6 +122,8 @@ pub struct NodeState<'a> {
 struct Peer {
     unit: UnitId,
     report: Report,
+    /// Those of the report.
+    moves: HashMap<MoveId, Progress>,
     /// When the last lease has run out.
     until_us: u64,
 }
@@ -132,6 +141,7 @@ struct Move {
 struct Draft {
     directory: Arc<Directory>,
     moves: Vec<Move>,
+    follows: Vec<(ServerId, Pull)>,
 }
 
 /// The coordinator's state.
@@ -143,6 +153,7 @@ pub struct Coordinator {
     draft: Option<Draft>,
     peers: BTreeMap<ServerId, Peer>,
     moves: BTreeMap<MicroShard, Move>,
+    follows: Follows,
     /// Moves that an operator asked for.
     wished: VecDeque<(MicroShard, ServerId)>,
     nodes: Option<Vec<Node>>,
@@ -158,6 +169,7 @@ impl Coordinator {
         Self {
             terms,
             policy,
+            follows: Follows::of(&directory),
             directory: Arc::new(directory),
             draft: None,
             peers: BTreeMap::new(),
@@ -238,6 +250,17 @@ impl Coordinator {
                 index(to)?;
                 return self.wish(micro_shard, to);
             }
+            Command::Balance => {
+                let is_live = |it: &ServerId| {
+                    self.directory.node(*it).is_some_and(|node| node.standing != Standing::Leaving)
+                };
+                let places = self.directory.places();
+                let targets =
+                    places.filter_map(|(it, place)| Some((it, self.directory.target(it)?, place.node)));
+                let strays = targets.filter(|(_, target, node)| target != node && is_live(target));
+                self.wished = strays.map(|(it, target, _)| (it, target)).collect();
+                return Ok(());
+            }
             Command::GiveUp(id) => {
                 index(id)?;
                 self.given_up.push(id);
@@ -278,6 +301,8 @@ impl Coordinator {
         let mut moves = self.moves.values().chain(started);
         newest.places().any(|(_, place)| place.node == id)
             || moves.any(|it| it.to == id)
+            || self.follows.names(id)
+            || newest.places().any(|(it, _)| newest.follower(it, id).is_some())
             || self.wished.iter().any(|(_, to)| *to == id)
     }
 
@@ -297,7 +322,8 @@ impl Coordinator {
             balancer.note(&report);
         }
         let until_us = now_us + self.terms.honoured_us();
-        self.peers.insert(id, Peer { unit: node.unit, report, until_us });
+        let moves = report.moves.iter().copied().collect();
+        self.peers.insert(id, Peer { unit: node.unit, report, moves, until_us });
         self.send(id, Some(asked_us), effects);
     }
 
@@ -306,23 +332,26 @@ impl Coordinator {
         let Some(draft) = self.draft.take_if(|draft| draft.directory.epoch() == epoch) else { return };
         self.directory = draft.directory;
         self.moves.extend(draft.moves.into_iter().map(|it| (it.pull.id.micro_shard, it)));
+        self.follows.begin(draft.follows);
         let ids: Vec<_> = self.peers.keys().copied().collect();
         ids.into_iter().for_each(|id| self.send(id, None, effects));
     }
 
     fn send(&self, id: ServerId, lease: Option<u64>, effects: &mut Vec<Effect>) {
-        let Some(Peer { report, .. }) = self.peers.get(&id) else { return };
+        let Some(Peer { report, moves, .. }) = self.peers.get(&id) else { return };
         let epoch = self.directory.epoch();
         let is_behind = report.epoch < epoch;
         let pulls = self.moves.values().filter(|it| it.to == id && self.is_copying(it));
-        let is_over = |id: &MoveId| self.moves.get(&id.micro_shard).is_none_or(|it| it.pull.id != *id);
+        let pulls = pulls.map(|it| it.pull).chain(self.follows.orders(id, |it| moves.contains_key(it)));
+        let is_move = |it: &MoveId| self.moves.get(&it.micro_shard).is_some_and(|known| known.pull.id == *it);
+        let is_over = |it: &MoveId| !is_move(it) && !self.follows.has(it, id);
         let cancelled = report.moves.iter().map(|(id, _)| *id).filter(is_over);
         let orders = Orders {
             incarnation: report.incarnation,
             lease,
             epoch,
             directory: is_behind.then(|| self.directory.clone()),
-            pulls: pulls.map(|it| it.pull).collect(),
+            pulls: pulls.collect(),
             // Its news may end the move in another way.
             cancelled: if is_behind { Vec::new() } else { cancelled.collect() },
             weights: self.weights().filter(|weights| weights.version() > report.weights).cloned(),
@@ -348,7 +377,6 @@ impl Coordinator {
     }
 
     fn progress(&self, it: &Move) -> Option<Progress> {
-        let report = &self.peers.get(&it.to)?.report;
-        report.moves.iter().find(|(id, _)| *id == it.pull.id).map(|(_, progress)| *progress)
+        self.peers.get(&it.to)?.moves.get(&it.pull.id).copied()
     }
 }

@@ -18,30 +18,35 @@ impl Coordinator {
             return;
         }
         self.drop_moves(now_us);
+        self.drop_follows(now_us);
         // Nodes change alone: a rule must not name one that goes.
-        let (change, moves) = match self.nodes.take() {
-            Some(nodes) => (Change { nodes: Some(nodes), ..Change::default() }, Vec::new()),
-            None => self.apply(now_us),
+        let copies = Some(self.policy.copies).filter(|copies| *copies != self.directory.copies());
+        let (change, moves, follows) = match self.nodes.take() {
+            None if copies.is_none() => self.apply(now_us),
+            nodes => (Change { nodes, copies, ..Change::default() }, Vec::new(), Vec::new()),
         };
-        if change == Change::default() && moves.is_empty() {
+        if change == Change::default() && moves.is_empty() && follows.is_empty() {
             return;
         }
         // Refused only if epochs are used up: then nothing changes any more.
         let Ok(directory) = self.directory.changed(change) else { return };
         let directory = Arc::new(directory);
         effects.push(Effect::Persist(directory.clone()));
-        self.draft = Some(Draft { directory, moves });
+        self.draft = Some(Draft { directory, moves, follows });
     }
 
-    fn apply(&mut self, now_us: u64) -> (Change, Vec<Move>) {
+    fn apply(&mut self, now_us: u64) -> (Change, Vec<Move>, Vec<(ServerId, Pull)>) {
         let mut change = Change { nodes: self.joined(), ..Change::default() };
         for (micro_shard, place) in self.directory.places() {
             if let Some(place) = self.next_place(now_us, micro_shard, place) {
                 change.places.insert(micro_shard, place);
             }
         }
+        self.relist(now_us, &mut change);
         let moves = self.begin_moves(now_us, &change);
-        (change, moves)
+        let mut follows = self.begin_follows(now_us, &change);
+        follows.retain(|(_, pull)| moves.iter().all(|it| it.pull.id != pull.id));
+        (change, moves, follows)
     }
 
     /// Forgets moves that cannot end well, and those that have ended.
@@ -52,7 +57,7 @@ impl Coordinator {
             let progress = self.progress(it);
             let is_possible = match progress {
                 Some(Progress::Drained) => true,
-                Some(Progress::Failed | Progress::Giving) => false,
+                Some(Progress::Failed | Progress::Giving | Progress::Following | Progress::Safe) => false,
                 None | Some(Progress::Pulling) => {
                     !is_taken
                         && self.is_alive(now_us, it.pull.from)
@@ -70,23 +75,32 @@ impl Coordinator {
     fn next_place(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> Option<Place> {
         let drained = self.moves.get(&micro_shard).filter(|it| self.progress(it) == Some(Progress::Drained));
         if !place.is_serving {
-            return self.next_owner(now_us, place, drained);
+            return self.next_owner(now_us, micro_shard, place, drained);
         }
-        let is_lost = self.is_dead(now_us, place.node) && self.may_lose(place.node);
-        if drained.is_some() || (is_lost && self.substitute(now_us, place.node).is_some()) {
+        let is_dead = self.is_dead(now_us, place.node);
+        let is_lost = is_dead && self.may_lose(place.node) && self.substitute(now_us, place.node).is_some();
+        if drained.is_some() || is_lost || is_dead && self.heir(now_us, micro_shard).is_some() {
             return Some(Place { is_serving: false, ..place });
         }
         let report = self.peers.get(&place.node).map(|peer| &peer.report);
         let report = report.filter(|report| report.epoch >= place.epoch)?;
-        match report.lacking.contains(&micro_shard) {
-            true => self.may_lose(place.node).then_some(Place { since: 0, ..place }),
-            false => report.is_withdrawn.then_some(place),
+        if !report.lacking.contains(&micro_shard) {
+            return report.is_withdrawn.then_some(place);
         }
+        // Nobody reads there: its word is of an older epoch, or none.
+        let empty = self.may_lose(place.node).then_some(Place { since: 0, ..place });
+        self.inherited(now_us, micro_shard, place).or(empty)
     }
 
-    /// Who gets a micro-shard that was taken from its owner: the node that copied it, else its last owner, else any,
-    /// without items.
-    fn next_owner(&self, now_us: u64, place: Place, drained: Option<&Move>) -> Option<Place> {
+    /// Who gets a micro-shard that was taken from its owner: the node that copied it, else its last owner, else a
+    /// follower, else any, without items.
+    fn next_owner(
+        &self,
+        now_us: u64,
+        micro_shard: MicroShard,
+        place: Place,
+        drained: Option<&Move>,
+    ) -> Option<Place> {
         let is_released = self.is_released(now_us, place);
         if let Some(Move { to, pull, .. }) = drained {
             let next = Place { node: *to, since: pull.id.number, is_serving: true, ..place };
@@ -95,7 +109,11 @@ impl Coordinator {
         if self.is_alive(now_us, place.node) {
             return Some(Place { is_serving: true, ..place });
         }
-        let is_lost = is_released && self.is_dead(now_us, place.node) && self.may_lose(place.node);
+        let is_gone = is_released && self.is_dead(now_us, place.node);
+        if let Some(place) = self.inherited(now_us, micro_shard, place).filter(|_| is_gone) {
+            return Some(place);
+        }
+        let is_lost = is_gone && self.may_lose(place.node);
         let node = is_lost.then(|| self.substitute(now_us, place.node)).flatten()?;
         Some(Place { node, since: 0, is_serving: true, ..place })
     }
@@ -158,7 +176,7 @@ impl Coordinator {
                 place.is_serving && self.is_alive(now_us, place.node) && self.is_alive(now_us, to);
             if is_free && has_room && is_possible {
                 let id = MoveId { micro_shard, number };
-                let pull = Pull { id, from: place.node, epoch: place.epoch };
+                let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: false };
                 begun.push(Move { pull, to, began_us: now_us });
             } else if index < count && is_possible {
                 self.wished.push_back((micro_shard, to));

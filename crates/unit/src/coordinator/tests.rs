@@ -3,7 +3,7 @@ use minos_rack::MicroShards;
 use super::*;
 use crate::Place;
 
-const POLICY: Policy = Policy { loss: Loss::Never, moves_max: 100, move_us_max: 10_000_000 };
+const POLICY: Policy = Policy { loss: Loss::Never, moves_max: 100, move_us_max: 10_000_000, copies: 1 };
 const REPORT_US: u64 = 100_000;
 
 fn terms() -> Terms {

@@ -4,14 +4,16 @@
 //! | "MNSD" | version u32 | epoch u32 | micro-shards u32 | copies u32 | nodes u32 | overrides u32 |
 //! | a node:      id u32 | unit u32 | standing u8 | length of the address u8 | address, UTF-8 |
 //! | an override: micro-shard u32 | node u32 | epoch u32 | since u32 | serving u8 |
+//! | for nodes and disk, if there are any: followed micro-shards u32 |
+//! | one of them: micro-shard u32 | followers u32 | of each: node u32 | number u32 | safe u8 |
 //! ```
 //!
-//! Nodes and overrides ascend by number. A micro-shard without an override has been where the ring puts it since
+//! Nodes, overrides and followers ascend by number. A micro-shard without an override has been where the ring puts it since
 //! the first epoch. The same directory always has the same bytes.
 
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 
-use super::{BadDirectory, Directory, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing};
+use super::{BadDirectory, Directory, Follower, MICRO_SHARDS_MAX, NODES_MAX, Node, Place, Standing};
 use crate::{
     Weights,
     bytes::{BadBytes, Bytes, put},
@@ -22,8 +24,18 @@ const VERSION: u32 = 1;
 const STANDINGS: [Standing; 3] = [Standing::Joining, Standing::Member, Standing::Leaving];
 
 impl Directory {
-    /// The bytes, for disk and network.
+    /// The bytes, for disk and nodes.
     pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.encode_places();
+        if !self.followers.is_empty() {
+            put(&mut bytes, self.followers.len() as u32);
+            self.followers.iter().for_each(|(it, followers)| put_followers(&mut bytes, *it, followers));
+        }
+        bytes
+    }
+
+    /// The bytes without followers, for clients.
+    pub fn encode_places(&self) -> Vec<u8> {
         let usual = || self.targets.iter().copied().map(Place::first);
         let overrides = || self.places().zip(usual()).filter(|((_, place), usual)| place != usual);
         let counts = [self.nodes.len(), overrides().count()].map(|count| count as u32);
@@ -40,18 +52,27 @@ impl Directory {
         bytes
     }
 
-    /// The directory with these bytes.
+    /// The directory of [`Directory::encode`].
     ///
     /// # Errors
     /// The bytes are not those of a directory.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadDirectory> {
         let mut rest = Bytes(bytes);
-        let directory = Self::read(&mut rest)?;
+        let mut directory = Self::read(&mut rest)?;
+        if !rest.0.is_empty() {
+            let followed = rest.list(|it| it.followers())?;
+            let is_in_order = followed.windows(2).all(|pair| pair[0].0 < pair[1].0);
+            let has_some =
+                followed.iter().all(|(_, followers)| !followers.is_empty()) && !followed.is_empty();
+            directory.followers = followed.into_iter().collect();
+            directory.are_places_valid()?;
+            (is_in_order && has_some).then_some(()).ok_or(BadDirectory("followers"))?;
+        }
         rest.end()?;
         Ok(directory)
     }
 
-    /// The directory with these bytes, and the weights behind it, if there are any.
+    /// The directory of [`Directory::encode_places`], and the weights behind it, if there are any.
     ///
     /// # Errors
     /// The bytes are not those of a directory with weights or without.
@@ -95,7 +116,26 @@ pub(crate) fn put_place(bytes: &mut Vec<u8>, micro_shard: MicroShard, place: Pla
     bytes.push(place.is_serving.into());
 }
 
+pub(crate) fn put_followers(bytes: &mut Vec<u8>, micro_shard: MicroShard, followers: &[Follower]) {
+    put(bytes, micro_shard.0);
+    put(bytes, followers.len() as u32);
+    for follower in followers {
+        put(bytes, follower.node.0);
+        put(bytes, follower.number);
+        bytes.push(follower.is_safe.into());
+    }
+}
+
 impl Bytes<'_> {
+    pub(crate) fn followers(&mut self) -> Result<(MicroShard, Vec<Follower>), BadBytes> {
+        let micro_shard = MicroShard(self.number()?);
+        let followers = self.list(|it| {
+            let (node, number) = (ServerId(it.number()?), it.number()?);
+            Ok(Follower { node, number, is_safe: it.flag()? })
+        })?;
+        Ok((micro_shard, followers))
+    }
+
     fn node(&mut self) -> Result<Node, BadBytes> {
         let (id, unit) = (ServerId(self.number()?), UnitId(self.number()?));
         let [standing, length] = self.array()?;

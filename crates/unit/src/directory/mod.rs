@@ -4,7 +4,7 @@ pub(crate) mod bytes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, MicroShards, Placement, ServerId, UnitId, VIRTUAL_NODES};
@@ -63,6 +63,17 @@ impl Place {
     }
 }
 
+/// A node of another unit that has a copy of a micro-shard's items, and takes in what changes at their owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Follower {
+    /// The node.
+    pub node: ServerId,
+    /// The epoch under which it began to copy; its word has it once the copy is complete.
+    pub number: Epoch,
+    /// True if the owner has waited for it since before the last change that the copy may lack. It may become the owner.
+    pub is_safe: bool,
+}
+
 /// A directory that breaks a bound or contradicts itself.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a directory: {0}")]
@@ -81,6 +92,10 @@ pub struct Change {
     pub places: BTreeMap<MicroShard, Place>,
     /// Other nodes, if they change.
     pub nodes: Option<Vec<Node>>,
+    /// Other followers. A micro-shard that is given to a node has none.
+    pub followers: BTreeMap<MicroShard, Vec<Follower>>,
+    /// Another number of copies, the owner's included.
+    pub copies: Option<u32>,
 }
 
 /// The places in which one directory differs from an earlier one with the same nodes. It is short where few micro-shards
@@ -93,6 +108,8 @@ pub struct Patch {
     pub epoch: Epoch,
     /// The later one's places.
     pub places: Vec<(MicroShard, Place)>,
+    /// And its followers.
+    pub followers: Vec<(MicroShard, Vec<Follower>)>,
 }
 
 /// The nodes of a rack and the owner of every micro-shard, under an epoch. It never changes: a change makes another
@@ -108,6 +125,8 @@ pub struct Directory {
     /// Where each micro-shard belongs by the ring.
     targets: Vec<ServerId>,
     places: Vec<Place>,
+    /// Of the micro-shards that have some.
+    followers: BTreeMap<MicroShard, Vec<Follower>>,
 }
 
 impl Directory {
@@ -126,29 +145,47 @@ impl Directory {
     /// As for [`Directory::new`]; a place is at an unknown node; or epochs are used up.
     pub fn changed(&self, change: Change) -> Result<Self, BadDirectory> {
         let epoch = self.epoch.checked_add(1).ok_or(BadDirectory("epochs are used up"))?;
-        let mut next = match change.nodes {
-            Some(nodes) => {
-                let places = self.places.clone();
-                let next = Self::with_placement(epoch, self.micro_shards(), self.copies, nodes)?;
-                Self { places, ..next }
-            }
-            None => Self { epoch, ..self.clone() },
+        let mut next = if change.nodes.is_some() || change.copies.is_some() {
+            let (nodes, copies) =
+                (change.nodes.unwrap_or_else(|| self.nodes.clone()), change.copies.unwrap_or(self.copies));
+            let (places, followers) = (self.places.clone(), self.followers.clone());
+            Self { places, followers, ..Self::with_placement(epoch, self.micro_shards(), copies, nodes)? }
+        } else {
+            Self { epoch, ..self.clone() }
         };
         for (micro_shard, place) in change.places {
             let slot = next.places.get_mut(micro_shard.0 as usize).ok_or(BadDirectory("micro-shard"))?;
             let since = if place.since == 0 { epoch } else { place.since };
             *slot = Place { epoch, since, ..place };
+            if place.is_serving {
+                // What its followers have is another owner's.
+                next.followers.remove(&micro_shard);
+            }
         }
+        change.followers.into_iter().for_each(|(micro_shard, followers)| next.follow(micro_shard, followers));
         next.are_places_valid()?;
         Ok(next)
     }
 
+    fn follow(&mut self, micro_shard: MicroShard, followers: Vec<Follower>) {
+        if followers.is_empty() {
+            self.followers.remove(&micro_shard);
+        } else {
+            self.followers.insert(micro_shard, followers);
+        }
+    }
+
     /// What makes this directory of an earlier one; `None` if the nodes differ.
     pub fn patch(&self, earlier: &Self) -> Option<Patch> {
-        let is_alike = self.nodes == earlier.nodes && self.micro_shards() == earlier.micro_shards();
+        let shape = |it: &Self| (it.micro_shards(), it.copies);
+        let is_alike = self.nodes == earlier.nodes && shape(self) == shape(earlier);
         let places = self.places().zip(&earlier.places).filter(|((_, place), old)| place != *old);
         let places = places.map(|(place, _)| place).collect();
-        is_alike.then_some(Patch { from: earlier.epoch, epoch: self.epoch, places })
+        let shards = self.followers.keys().chain(earlier.followers.keys()).collect::<BTreeSet<_>>();
+        let differs = |it: &&MicroShard| self.followers(**it) != earlier.followers(**it);
+        let followers = shards.into_iter().filter(differs);
+        let followers = followers.map(|it| (*it, self.followers(*it).to_vec())).collect();
+        is_alike.then_some(Patch { from: earlier.epoch, epoch: self.epoch, places, followers })
     }
 
     /// The directory that a patch makes of this one.
@@ -164,6 +201,9 @@ impl Directory {
             let slot = next.places.get_mut(micro_shard.0 as usize).ok_or(BadDirectory("micro-shard"))?;
             *slot = *place;
         }
+        for (micro_shard, followers) in &patch.followers {
+            next.follow(*micro_shard, followers.clone());
+        }
         next.are_places_valid()?;
         Ok(next)
     }
@@ -176,6 +216,30 @@ impl Directory {
     /// True if this directory replaces `other`.
     pub fn is_newer_than(&self, other: &Self) -> bool {
         self.epoch > other.epoch
+    }
+
+    /// How many copies of a micro-shard there should be, the owner's included.
+    pub fn copies(&self) -> u32 {
+        self.copies
+    }
+
+    /// The followers of a micro-shard.
+    pub fn followers(&self, micro_shard: MicroShard) -> &[Follower] {
+        self.followers.get(&micro_shard).map_or(&[], Vec::as_slice)
+    }
+
+    /// A node as the follower of a micro-shard, if it is one.
+    pub fn follower(&self, micro_shard: MicroShard, node: ServerId) -> Option<Follower> {
+        self.followers(micro_shard).iter().copied().find(|follower| follower.node == node)
+    }
+
+    /// The nodes that should follow a micro-shard: the next on the ring, each of another unit than the owner and the
+    /// others.
+    pub fn wanted(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
+        let unit = |id| self.node(id).map(|node| node.unit);
+        let owner = self.place(micro_shard).and_then(|place| unit(place.node));
+        let holders = self.placement.replicas(micro_shard).filter(move |id| unit(*id) != owner);
+        holders.take(self.copies as usize - 1)
     }
 
     /// How many micro-shards there are.
@@ -221,11 +285,6 @@ impl Directory {
         self.targets.get(micro_shard.0 as usize).copied()
     }
 
-    /// The holders of copies by the ring, the owner by the ring first, each in another unit.
-    pub fn replicas(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
-        self.placement.replicas(micro_shard)
-    }
-
     /// A directory in which each micro-shard is where the ring puts it.
     fn with_placement(
         epoch: Epoch,
@@ -247,7 +306,8 @@ impl Directory {
         let targets: Option<Vec<_>> = placement.owners().into_iter().collect();
         let targets = targets.ok_or(BadDirectory("no node stays"))?;
         let places = targets.iter().copied().map(Place::first).collect();
-        Ok(Self { epoch, copies, nodes, placement, targets, places })
+        let followers = BTreeMap::new();
+        Ok(Self { epoch, copies, nodes, placement, targets, places, followers })
     }
 
     fn are_places_valid(&self) -> Result<(), BadDirectory> {
@@ -256,7 +316,15 @@ impl Directory {
                 (1..=self.epoch).contains(&place.epoch) && (1..=place.epoch).contains(&place.since);
             has_epochs && self.node(place.node).is_some()
         };
-        self.places.iter().all(is_valid).then_some(()).ok_or(BadDirectory("a place"))
+        self.places.iter().all(is_valid).then_some(()).ok_or(BadDirectory("a place"))?;
+        let is_known = |(micro_shard, followers): (&MicroShard, &Vec<Follower>)| {
+            let is_sound = |it: &Follower| it.number <= self.epoch && self.node(it.node).is_some();
+            let is_first =
+                |(index, it): (usize, &Follower)| followers[..index].iter().all(|other| other.node < it.node);
+            let is_in_order = followers.iter().enumerate().all(is_first);
+            self.place(*micro_shard).is_some() && is_in_order && followers.iter().all(is_sound)
+        };
+        self.followers.iter().all(is_known).then_some(()).ok_or(BadDirectory("a follower"))
     }
 }
 

@@ -23,7 +23,11 @@ fn directories() -> impl Strategy<Value = Directory> {
             let (micro_shard, node) =
                 (MicroShard(micro_shard % micro_shards.count()), &nodes[index % nodes.len()]);
             let place = Place { node: node.id, epoch: 0, since, is_serving };
-            let change = Change { places: BTreeMap::from([(micro_shard, place)]), nodes: None };
+            let number = since % 2;
+            let follower = Follower { node: node.id, number, is_safe: is_serving };
+            let followers = BTreeMap::from([(micro_shard, vec![follower; number as usize])]);
+            let change =
+                Change { places: BTreeMap::from([(micro_shard, place)]), followers, ..Change::default() };
             directory = directory.changed(change).unwrap();
         }
         directory
@@ -86,14 +90,15 @@ fn a_change_has_the_next_epoch() {
     let first = first.unwrap();
     let old = first.place(MicroShard(3)).unwrap();
     let moved = Place { node: ServerId(3 - old.node.0), epoch: 0, since: 0, is_serving: true };
-    let second =
-        first.changed(Change { places: BTreeMap::from([(MicroShard(3), moved)]), nodes: None }).unwrap();
+    let second = first
+        .changed(Change { places: BTreeMap::from([(MicroShard(3), moved)]), ..Change::default() })
+        .unwrap();
     assert!(second.is_newer_than(&first) && !first.is_newer_than(&second));
     assert_eq!(second.place(MicroShard(3)), Some(Place { epoch: 2, since: 2, ..moved }));
     // A node more changes the ring, and no place.
     let mut nodes = second.nodes().to_vec();
     nodes.push(node(7, 1, Standing::Joining));
-    let third = second.changed(Change { places: BTreeMap::new(), nodes: Some(nodes) }).unwrap();
+    let third = second.changed(Change { nodes: Some(nodes), ..Change::default() }).unwrap();
     assert!(third.places().eq(second.places()) && third.epoch() == 3);
     assert!(third.micro_shards().iter().any(|m| third.target(m) == Some(ServerId(7))));
 }
@@ -110,6 +115,6 @@ fn contradictions_are_refused() {
     assert_eq!(said(vec![long]), "not a directory: an address is too long");
     let directory = Directory::new(shards, 1, vec![node(1, 0, Standing::Member)]).unwrap();
     let nowhere = Place { node: ServerId(2), epoch: 0, since: 0, is_serving: true };
-    let change = Change { places: BTreeMap::from([(MicroShard(0), nowhere)]), nodes: None };
+    let change = Change { places: BTreeMap::from([(MicroShard(0), nowhere)]), ..Change::default() };
     assert!(directory.changed(change).is_err());
 }

@@ -1,11 +1,16 @@
 //! A node's part: it enacts directories, holds a lease, and takes part in moves.
 
+mod feed;
+mod follow;
 mod moves;
 #[cfg(test)]
 mod tests;
 mod view;
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
@@ -14,6 +19,9 @@ use crate::{
     Directory, Epoch, Load, Message, MoveId, Orders, Ownership, Place, Report, Terms, Weights,
     switches::{Safeguard, is_on},
 };
+pub use feed::Behind;
+use feed::Feed;
+use follow::{Follow, Stream};
 use moves::{Source, Target};
 pub use view::{Permit, Route, View};
 
@@ -56,6 +64,12 @@ pub enum Input {
     Copied(MoveId, bool),
     /// [`Effect::Empty`] is done.
     Emptied(MicroShard),
+    /// Keys that were changed, of the micro-shards of [`Effect::Feed`]. Hand-overs have ascending numbers.
+    Handed(u64, Vec<(MicroShard, KeyHash)>),
+    /// Changed keys were left out, for lack of room, up to the hand-over of this number.
+    Overrun(u64),
+    /// [`Effect::Apply`] is done; false if a read failed.
+    Applied(ServerId, bool),
 }
 
 /// What the node is to do. Effects are carried out in order, and what belongs to one micro-shard one after another.
@@ -77,6 +91,15 @@ pub enum Effect {
     TakeChanges(MoveId),
     /// Copy items one-sided.
     Copy(CopyJob),
+    /// From now on writers hand over the keys of a micro-shard that they change, before they answer.
+    Feed(MicroShard),
+    /// Writers hand over no more.
+    StopFeeding(MicroShard),
+    /// Changes that were handed over up to this number are with all followers that the owner waits for.
+    Confirm(u64),
+    /// Do these jobs, which are for changed keys of one node, one after another, and never beside another one of the same
+    /// micro-shard.
+    Apply(ServerId, Vec<CopyJob>),
     /// Show the view to the workers, before anything that follows.
     Show(View),
     /// Show the weights to native clients.
@@ -106,6 +129,7 @@ struct Shard {
     items: Items,
     source: Option<Source>,
     target: Option<Target>,
+    follow: Option<Follow>,
     /// Moves up to this number are over.
     closed: Epoch,
 }
@@ -124,6 +148,15 @@ pub struct Member {
     reported_us: Option<u64>,
     load: Option<Load>,
     weights: Option<Arc<Weights>>,
+    /// The nodes that follow this one's micro-shards.
+    feeds: BTreeMap<ServerId, Feed>,
+    last_feed: u32,
+    /// Those that the directory names, for which this node waits.
+    waited: BTreeSet<ServerId>,
+    handed: u64,
+    confirmed: u64,
+    /// The nodes whose micro-shards this one follows.
+    streams: BTreeMap<ServerId, Stream>,
 }
 
 impl Member {
@@ -135,12 +168,27 @@ impl Member {
             items: Items::Some,
             source: None,
             target: None,
+            follow: None,
             closed: 0,
         };
-        let shards = words.iter().map(shard).collect();
-        let (view, report_at_us, reported_us) = (View::new(id), 0, None);
-        let (load, weights) = (None, None);
-        Self { id, incarnation, terms, timing, view, shards, report_at_us, reported_us, load, weights }
+        Self {
+            id,
+            incarnation,
+            terms,
+            timing,
+            view: View::new(id),
+            shards: words.iter().map(shard).collect(),
+            report_at_us: 0,
+            reported_us: None,
+            load: None,
+            weights: None,
+            feeds: BTreeMap::new(),
+            last_feed: 0,
+            waited: BTreeSet::new(),
+            handed: 0,
+            confirmed: 0,
+            streams: BTreeMap::new(),
+        }
     }
 
     /// Notes what the process has executed so far, for the reports from now on.
@@ -150,18 +198,28 @@ impl Member {
 
     /// True while a micro-shard is on its way to this node.
     pub fn is_pulling(&self) -> bool {
-        self.shards.iter().any(|shard| shard.target.is_some())
+        self.shards.iter().any(|shard| shard.target.is_some()) || self.is_catching_up()
     }
 
     /// Takes an input, and adds what is to be done to `effects`.
     pub fn handle(&mut self, now_us: u64, input: Input, effects: &mut Vec<Effect>) {
         match input {
-            Input::Tick => self.ask_again(now_us, effects),
+            Input::Tick => {
+                self.ask_again(now_us, effects);
+                self.follow_again(now_us, effects);
+            }
             Input::Orders(orders) => self.obey(now_us, orders, effects),
             Input::Message(from, message) => self.on_message(now_us, from, message, effects),
             Input::Passed(id) => self.passed(id, effects),
             Input::Changes(id, hashes) => self.changes(id, hashes, effects),
-            Input::Copied(id, is_whole) => self.copied(now_us, id, is_whole, effects),
+            Input::Copied(id, is_whole) => {
+                if !self.copied_to_follow(now_us, (id, is_whole), effects) {
+                    self.copied(now_us, id, is_whole, effects);
+                }
+            }
+            Input::Handed(number, changes) => self.hand(now_us, (number, &changes), effects),
+            Input::Overrun(number) => self.overrun(number, effects),
+            Input::Applied(from, is_whole) => self.applied(now_us, (from, is_whole), effects),
             Input::Emptied(micro_shard) => self.emptied(now_us, micro_shard, effects),
         }
         if now_us >= self.report_at_us && self.reported_us < Some(now_us) {
@@ -206,11 +264,17 @@ impl Member {
         for (micro_shard, place) in places {
             self.enact(micro_shard, place, effects);
         }
+        self.keep_feeds(now_us, effects);
+        self.note_listings(now_us, effects);
         self.report_at_us = now_us;
     }
 
     fn enact(&mut self, micro_shard: MicroShard, place: Place, effects: &mut Vec<Effect>) {
         let is_mine = place.node == self.id;
+        if self.shards[micro_shard.0 as usize].follow.as_ref().is_some_and(|follow| !follow.fits(place)) {
+            self.end_follow(micro_shard);
+        }
+        let is_deferred = self.is_deferred(micro_shard);
         let shard = &mut self.shards[micro_shard.0 as usize];
         if !(is_mine && place.is_serving) {
             // Before the end of a move would thaw it.
@@ -225,13 +289,21 @@ impl Member {
             shard.end_target();
         }
         match (is_mine, place.is_serving) {
-            (true, true) => shard.take_over(micro_shard, place, effects),
-            (false, true) if shard.target.is_none() && !shard.is_drained(place) => {
+            (true, true) if !is_deferred => shard.take_over(micro_shard, place, effects),
+            (false, true) if !shard.is_copying() && !shard.is_drained(place) => {
                 shard.empty(micro_shard, effects);
             }
             // Whoever may get the micro-shard keeps what it has.
-            (_, false) | (false, true) => {}
+            (true, true) | (_, false) | (false, true) => {}
         }
+    }
+
+    /// Takes a micro-shard over that is this node's by now.
+    fn settle(&mut self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
+        let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
+        let mine = place.filter(|place| place.node == self.id && place.is_serving);
+        mine.into_iter()
+            .for_each(|place| self.shards[micro_shard.0 as usize].take_over(micro_shard, place, effects));
     }
 
     fn emptied(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
@@ -243,6 +315,7 @@ impl Member {
             self.report_at_us = now_us;
         }
         self.begin_copy(now_us, micro_shard, effects);
+        self.ask_to_follow(now_us, micro_shard, effects);
     }
 
     fn report(&self, now_us: u64) -> Report {
@@ -268,7 +341,8 @@ impl Member {
                 report.is_withdrawn |= !shard.word.is_valid() && shard.word.epoch >= place.epoch;
                 report.lacking.extend((misses && place.since < place.epoch).then_some(micro_shard));
             }
-            let moves = [shard.giving(), shard.pulling(), shard.drained(self.id, micro_shard, place)];
+            let follow = shard.follow.as_ref().map(Follow::progress);
+            let moves = [shard.giving(), shard.pulling(), follow, shard.drained(self.id, micro_shard, place)];
             report.moves.extend(moves.into_iter().flatten());
         }
         // All get the higher epoch, and what is being emptied would seem to have lost its items.
@@ -278,6 +352,11 @@ impl Member {
 }
 
 impl Shard {
+    /// True while items come from elsewhere.
+    fn is_copying(&self) -> bool {
+        self.target.is_some() || self.follow.is_some()
+    }
+
     fn set_word(&mut self, micro_shard: MicroShard, word: Ownership, effects: &mut Vec<Effect>) {
         self.word = word;
         effects.push(Effect::SetWord(micro_shard, word));

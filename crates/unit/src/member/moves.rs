@@ -86,7 +86,7 @@ impl Shard {
         micro_shard: MicroShard,
         place: Place,
     ) -> Option<(MoveId, Progress)> {
-        let is_unknown = self.target.is_none() && place.node != id && self.word != Ownership::VOID;
+        let is_unknown = !self.is_copying() && place.node != id && self.word != Ownership::VOID;
         let may_come = self.is_drained(place) || !place.is_serving;
         let id = MoveId { micro_shard, number: self.word.epoch };
         (is_unknown && may_come).then_some((id, Progress::Drained))
@@ -152,13 +152,19 @@ impl Member {
         let is_sound = place.is_some_and(|place| {
             place.is_serving && (place.node, place.epoch) == (pull.from, pull.epoch) && place.node != self.id
         });
-        let is_new =
-            number > shard.closed && shard.target.as_ref().is_none_or(|it| it.pull.id.number < number);
+        let follows = shard.follow.as_ref().map(|it| it.id().number);
+        let newest = shard.target.as_ref().map(|it| it.pull.id.number).max(follows).unwrap_or(0);
+        let is_new = number > shard.closed.max(newest);
         let is_complete = shard.word.epoch == number;
         if !is_sound || !is_new || is_complete {
             return;
         }
+        self.end_follow(micro_shard);
+        let shard = &mut self.shards[micro_shard.0 as usize];
         shard.end_target();
+        if pull.is_follow {
+            return self.begin_to_follow(now_us, pull, effects);
+        }
         let (stage, batch) = (Stage::Emptying, 0);
         let (freeze, is_last_next) = (false, false);
         shard.target = Some(Target { pull, stage, batch, freeze, is_last_next, asked_us: 0 });
@@ -204,10 +210,12 @@ impl Member {
             shard.end_source(micro_shard, effects);
         }
         let is_pulled = shard.target.as_ref().is_some_and(|target| target.pull.id == id);
-        let is_kept = shard.target.is_none() && shard.word == Ownership::owned(number).withdrawn();
-        if place.node != self.id && (is_pulled || is_kept) {
+        let is_followed = shard.follow.as_ref().is_some_and(|follow| follow.id() == id);
+        let is_kept = !shard.is_copying() && shard.word == Ownership::owned(number).withdrawn();
+        if place.node != self.id && (is_pulled || is_followed || is_kept) {
             shard.end_target();
-            shard.empty(micro_shard, effects);
+            self.end_follow(micro_shard);
+            self.shards[micro_shard.0 as usize].empty(micro_shard, effects);
         }
     }
 
@@ -224,21 +232,25 @@ impl Member {
             Message::Refused(asked) if self.question_under_way(asked.id) == Some(asked) => {
                 self.fail(now_us, asked.id);
             }
-            Message::Refused(_) => {}
+            Message::Refused(asked) => self.not_followed(now_us, asked),
+            Message::Follow(asked) => self.follow(from, asked, effects),
+            Message::Followed(asked, feed) => self.followed(now_us, asked, feed, effects),
+            Message::More(more) => self.more(now_us, from, more, effects),
+            Message::Batch { more, epoch, changes } => {
+                self.batch(now_us, from, (more, epoch, changes), effects);
+            }
+            Message::Lost(more) => self.lost(now_us, from, more),
         }
     }
 
     fn asked(&mut self, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
         let MoveId { micro_shard, number } = asked.id;
-        let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
+        let owns = self.owns(asked);
         let Some(shard) = self.shards.get_mut(micro_shard.0 as usize) else { return };
         // A newer move means that the older one was given up.
         if shard.source.as_ref().is_some_and(|source| source.asked.id.number < number) {
             shard.end_source(micro_shard, effects);
         }
-        let owns = shard.word.is_valid() && shard.word.epoch == asked.epoch;
-        let is_place = place
-            .is_some_and(|place| place.is_serving && (place.node, place.epoch) == (self.id, asked.epoch));
         let is_known = match &shard.source {
             None => asked.batch == 0 && number > shard.closed,
             Some(source) => {
@@ -246,7 +258,7 @@ impl Member {
                 known == (asked.id, asked.incarnation, from)
             }
         };
-        if owns && is_place && is_known {
+        if owns && is_known {
             shard.answer(from, asked, effects);
         } else {
             effects.push(Effect::Send(from, Message::Refused(asked)));
@@ -254,6 +266,7 @@ impl Member {
     }
 
     pub(super) fn passed(&mut self, id: MoveId, effects: &mut Vec<Effect>) {
+        self.noted(id, effects);
         let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
         let Some(source) = shard.source_of(id) else { return };
         if source.asked.batch == 0 {

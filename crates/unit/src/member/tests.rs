@@ -21,7 +21,7 @@ fn directory() -> Directory {
 }
 
 fn placed(directory: &Directory, place: Place) -> Directory {
-    directory.changed(Change { places: BTreeMap::from([(SHARD, place)]), nodes: None }).unwrap()
+    directory.changed(Change { places: BTreeMap::from([(SHARD, place)]), ..Change::default() }).unwrap()
 }
 
 fn member(id: ServerId, word: Ownership) -> Member {
@@ -179,7 +179,7 @@ fn drained(directory: &Directory) -> (Member, Member, MoveId) {
     effects_of(&mut b, 1, Input::Emptied(SHARD));
     let place = directory.place(SHARD).unwrap();
     let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
-    let pulls = vec![Pull { id, from: A, epoch: place.epoch }];
+    let pulls = vec![Pull { id, from: A, epoch: place.epoch, is_follow: false }];
     let begun = effects_of(&mut b, 2, Input::Orders(Orders { pulls, ..orders(directory) }));
     let ended = converse(&mut a, &mut b, begun);
     assert_eq!(words(&ended), [Ownership::owned(id.number).withdrawn()]);

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
 
-use super::{Asked, Message, MoveId, Orders, Packet, Progress, Pull, Report};
+use super::{Asked, FeedId, Message, More, MoveId, Orders, Packet, Progress, Pull, Report};
 use crate::{
     Directory, Load, Patch,
     bytes::{BadBytes, Bytes, put, put_long},
-    directory::bytes::put_place,
+    directory::bytes::{put_followers, put_place},
 };
 
 const MAGIC: [u8; 4] = *b"MNSU";
@@ -29,7 +29,19 @@ const ASK: u8 = 2;
 const CHANGED: u8 = 3;
 const REFUSED: u8 = 4;
 const PATCH: u8 = 5;
-const PROGRESS: [Progress; 4] = [Progress::Giving, Progress::Pulling, Progress::Drained, Progress::Failed];
+const FOLLOW: u8 = 6;
+const FOLLOWED: u8 = 7;
+const MORE: u8 = 8;
+const BATCH: u8 = 9;
+const LOST: u8 = 10;
+const PROGRESS: [Progress; 6] = [
+    Progress::Giving,
+    Progress::Pulling,
+    Progress::Drained,
+    Progress::Failed,
+    Progress::Following,
+    Progress::Safe,
+];
 
 impl Packet {
     /// The bytes.
@@ -39,12 +51,15 @@ impl Packet {
             Self::Report(report) => put_report(&mut bytes, report),
             Self::Orders(orders) => put_orders(&mut bytes, orders),
             Self::Message(from, message) => put_message(&mut bytes, *from, message),
-            Self::Patch(Patch { from, epoch, places }) => {
+            Self::Patch(Patch { from, epoch, places, followers }) => {
                 bytes.push(PATCH);
                 put(&mut bytes, *from);
                 put(&mut bytes, *epoch);
                 put_list(&mut bytes, places, |bytes, (micro_shard, place)| {
                     put_place(bytes, *micro_shard, *place)
+                });
+                put_list(&mut bytes, followers, |bytes, (micro_shard, followers)| {
+                    put_followers(bytes, *micro_shard, followers);
                 });
             }
         }
@@ -68,6 +83,7 @@ impl Packet {
                 epoch: rest.number()?,
                 places: rest
                     .list(|it| it.place().map(|(micro_shard, place)| (MicroShard(micro_shard), place)))?,
+                followers: rest.list(Bytes::followers)?,
             }),
             [kind] => Self::Message(ServerId(rest.number()?), rest.message(kind)?),
         };
@@ -110,6 +126,7 @@ fn put_orders(bytes: &mut Vec<u8>, orders: &Orders) {
         put_move(bytes, &pull.id);
         put(bytes, pull.from.0);
         put(bytes, pull.epoch);
+        bytes.push(pull.is_follow.into());
     });
     put_list(bytes, &orders.cancelled, put_move);
     bytes.push(orders.weights.is_some().into());
@@ -117,21 +134,57 @@ fn put_orders(bytes: &mut Vec<u8>, orders: &Orders) {
 }
 
 fn put_message(bytes: &mut Vec<u8>, from: ServerId, message: &Message) {
-    let (kind, asked) = match message {
-        Message::Ask(asked) => (ASK, asked),
-        Message::Changed { asked, .. } => (CHANGED, asked),
-        Message::Refused(asked) => (REFUSED, asked),
+    let kind = match message {
+        Message::Ask(_) => ASK,
+        Message::Changed { .. } => CHANGED,
+        Message::Refused(_) => REFUSED,
+        Message::Follow(_) => FOLLOW,
+        Message::Followed(..) => FOLLOWED,
+        Message::More(_) => MORE,
+        Message::Batch { .. } => BATCH,
+        Message::Lost(_) => LOST,
     };
     bytes.push(kind);
     put(bytes, from.0);
+    match message {
+        Message::Ask(asked) | Message::Refused(asked) | Message::Follow(asked) => put_asked(bytes, asked),
+        Message::Followed(asked, feed) => {
+            put_asked(bytes, asked);
+            put_feed(bytes, feed);
+        }
+        Message::Changed { asked, hashes } => {
+            put_asked(bytes, asked);
+            put_list(bytes, hashes, |bytes, hash| put_long(bytes, hash.0));
+        }
+        Message::More(more) | Message::Lost(more) => put_more(bytes, more),
+        Message::Batch { more, epoch, changes } => {
+            put_more(bytes, more);
+            put(bytes, *epoch);
+            put_list(bytes, changes, |bytes, (micro_shard, hash)| {
+                put(bytes, micro_shard.0);
+                put_long(bytes, hash.0);
+            });
+        }
+    }
+}
+
+fn put_asked(bytes: &mut Vec<u8>, asked: &Asked) {
     put_move(bytes, &asked.id);
     put_long(bytes, asked.incarnation);
     put(bytes, asked.epoch);
     put(bytes, asked.batch);
     bytes.push(asked.freeze.into());
-    if let Message::Changed { hashes, .. } = message {
-        put_list(bytes, hashes, |bytes, hash| put_long(bytes, hash.0));
-    }
+}
+
+fn put_feed(bytes: &mut Vec<u8>, feed: &FeedId) {
+    put_long(bytes, feed.incarnation);
+    put(bytes, feed.number);
+}
+
+fn put_more(bytes: &mut Vec<u8>, more: &More) {
+    put_feed(bytes, &more.feed);
+    put_long(bytes, more.applied);
+    put(bytes, more.due);
 }
 
 fn put_move(bytes: &mut Vec<u8>, id: &MoveId) {
@@ -166,7 +219,8 @@ impl Bytes<'_> {
             epoch: self.number()?,
             directory: if self.flag()? { Some(self.directory()?) } else { None },
             pulls: self.list(|it| {
-                Ok(Pull { id: it.move_id()?, from: ServerId(it.number()?), epoch: it.number()? })
+                let (id, from, epoch) = (it.move_id()?, ServerId(it.number()?), it.number()?);
+                Ok(Pull { id, from, epoch, is_follow: it.flag()? })
             })?,
             cancelled: self.list(Self::move_id)?,
             weights: if self.flag()? { Some(Arc::new(self.weights()?)) } else { None },
@@ -174,19 +228,41 @@ impl Bytes<'_> {
     }
 
     fn message(&mut self, kind: u8) -> Result<Message, BadBytes> {
-        let asked = Asked {
+        Ok(match kind {
+            ASK => Message::Ask(self.asked()?),
+            CHANGED => {
+                Message::Changed { asked: self.asked()?, hashes: self.list(|it| it.long().map(KeyHash))? }
+            }
+            REFUSED => Message::Refused(self.asked()?),
+            FOLLOW => Message::Follow(self.asked()?),
+            FOLLOWED => Message::Followed(self.asked()?, self.feed()?),
+            MORE => Message::More(self.more()?),
+            BATCH => Message::Batch {
+                more: self.more()?,
+                epoch: self.number()?,
+                changes: self.list(|it| Ok((MicroShard(it.number()?), KeyHash(it.long()?))))?,
+            },
+            LOST => Message::Lost(self.more()?),
+            _ => return Err(BadBytes("another kind")),
+        })
+    }
+
+    fn asked(&mut self) -> Result<Asked, BadBytes> {
+        Ok(Asked {
             id: self.move_id()?,
             incarnation: self.long()?,
             epoch: self.number()?,
             batch: self.number()?,
             freeze: self.flag()?,
-        };
-        match kind {
-            ASK => Ok(Message::Ask(asked)),
-            CHANGED => Ok(Message::Changed { asked, hashes: self.list(|it| it.long().map(KeyHash))? }),
-            REFUSED => Ok(Message::Refused(asked)),
-            _ => Err(BadBytes("another kind")),
-        }
+        })
+    }
+
+    fn more(&mut self) -> Result<More, BadBytes> {
+        Ok(More { feed: self.feed()?, applied: self.long()?, due: self.number()? })
+    }
+
+    fn feed(&mut self) -> Result<FeedId, BadBytes> {
+        Ok(FeedId { incarnation: self.long()?, number: self.number()? })
     }
 
     fn directory(&mut self) -> Result<Arc<Directory>, BadBytes> {

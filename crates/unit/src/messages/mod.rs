@@ -12,7 +12,7 @@ use minos_rack::{MicroShard, ServerId};
 use crate::{Directory, Epoch, Load, Patch, Weights};
 
 /// A move of a micro-shard. No two moves of a micro-shard have the same number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MoveId {
     /// What is moved.
     pub micro_shard: MicroShard,
@@ -31,6 +31,10 @@ pub enum Progress {
     Drained,
     /// It has given up.
     Failed,
+    /// It copies as a follower, and has all items but for the latest changes.
+    Following,
+    /// As `Following`, and has all that the owner has acknowledged since it waits for this follower.
+    Safe,
 }
 
 /// A node to the coordinator, at intervals and upon news: its whole state.
@@ -84,6 +88,8 @@ pub struct Pull {
     pub from: ServerId,
     /// The epoch in which it became the owner.
     pub epoch: Epoch,
+    /// True if the copy is to follow its owner instead of replacing it.
+    pub is_follow: bool,
 }
 
 /// A question of the node that copies to the owner.
@@ -101,7 +107,27 @@ pub struct Asked {
     pub freeze: bool,
 }
 
-/// Between the nodes of a move.
+/// The changes that an owner keeps for a follower. No two of an owner have the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FeedId {
+    /// The owner's process.
+    pub incarnation: u64,
+    /// Counts those of that process.
+    pub number: u32,
+}
+
+/// A follower's question for the next changes of all micro-shards that it follows at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct More {
+    /// Those that it follows.
+    pub feed: FeedId,
+    /// Batches that it has taken in so far.
+    pub applied: u64,
+    /// If not zero, an answer is due as soon as the owner goes by this epoch or a later one, also one without changes.
+    pub due: Epoch,
+}
+
+/// Between two nodes, of which one copies from the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A question, repeated until it is answered.
@@ -115,6 +141,23 @@ pub enum Message {
     },
     /// The asked node takes no part in the move, or no longer.
     Refused(Asked),
+    /// The first question of a follower, for one micro-shard. Its batch is zero.
+    Follow(Asked),
+    /// The answer: changes are noted for the follower. Those of other micro-shards with another feed are lost.
+    Followed(Asked, FeedId),
+    /// The question is answered when there are changes.
+    More(More),
+    /// The answer.
+    Batch {
+        /// The question.
+        more: More,
+        /// The directory that the owner went by when it took the changes.
+        epoch: Epoch,
+        /// Changed keys.
+        changes: Vec<(MicroShard, KeyHash)>,
+    },
+    /// The asked node has these changes no more, or not all.
+    Lost(More),
 }
 
 /// What goes over a network. Who sent it is for the transport to prove.

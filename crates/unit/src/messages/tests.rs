@@ -19,7 +19,9 @@ fn reports() -> impl Strategy<Value = Packet> {
         Just(Progress::Giving),
         Just(Progress::Pulling),
         Just(Progress::Drained),
-        Just(Progress::Failed)
+        Just(Progress::Failed),
+        Just(Progress::Following),
+        Just(Progress::Safe)
     ];
     let lists = (vec(any::<u32>().prop_map(MicroShard), 0..4), vec((move_ids(), progress), 0..4));
     let load = (any::<u64>(), any::<u64>(), any::<u64>());
@@ -54,8 +56,10 @@ fn orders() -> impl Strategy<Value = Packet> {
         let node = Node { id: ServerId(id), unit: UnitId(0), standing, address };
         Arc::new(Directory::new(MicroShards::new(micro_shards).unwrap(), 1, vec![node]).unwrap())
     });
-    let pull = (move_ids(), any::<u32>(), any::<u32>());
-    let pulls = vec(pull.prop_map(|(id, from, epoch)| Pull { id, from: ServerId(from), epoch }), 0..4);
+    let pull = (move_ids(), any::<u32>(), any::<u32>(), any::<bool>());
+    let pull =
+        pull.prop_map(|(id, from, epoch, is_follow)| Pull { id, from: ServerId(from), epoch, is_follow });
+    let pulls = vec(pull, 0..4);
     let head = (any::<u64>(), option::of(any::<u64>()), any::<u32>());
     let lists = (pulls, vec(move_ids(), 0..4));
     (head, option::of(directory), lists, option::of(weights().prop_map(Arc::new))).prop_map(
@@ -68,12 +72,25 @@ fn orders() -> impl Strategy<Value = Packet> {
 fn messages() -> impl Strategy<Value = Packet> {
     let asked = (move_ids(), any::<u64>(), any::<u32>(), any::<u32>(), any::<bool>());
     let hashes = vec(any::<u64>().prop_map(KeyHash), 0..5);
-    (any::<u32>(), 0..3, asked, hashes).prop_map(|(from, kind, asked, hashes)| {
+    let more = (any::<u64>(), any::<u32>(), any::<u64>(), any::<u32>());
+    let more = more.prop_map(|(incarnation, number, applied, due)| {
+        let feed = FeedId { incarnation, number };
+        More { feed, applied, due }
+    });
+    (any::<u32>(), 0..8, asked, (hashes, more)).prop_map(|(from, kind, asked, (hashes, more))| {
         let (id, incarnation, epoch, batch, freeze) = asked;
         let asked = Asked { id, incarnation, epoch, batch, freeze };
         let message = match kind {
             0 => Message::Ask(asked),
             1 => Message::Changed { asked, hashes },
+            2 => Message::Follow(asked),
+            3 => Message::Followed(asked, more.feed),
+            4 => Message::More(more),
+            5 => {
+                let changes = hashes.into_iter().map(|hash| (MicroShard(batch), hash)).collect();
+                Message::Batch { more, epoch, changes }
+            }
+            6 => Message::Lost(more),
             _ => Message::Refused(asked),
         };
         Packet::Message(ServerId(from), message)

@@ -9,7 +9,7 @@ use super::{
     memory::{Bucket, Look, Memory},
     world::{Outcome, Request},
 };
-use crate::{CopyJob, Holding, Member, MoveId, Permit, View};
+use crate::{Epoch, Holding, Member, MoveId, Permit, View};
 
 pub(super) const PARTITIONS: usize = 2;
 
@@ -112,12 +112,31 @@ pub(super) struct Reading {
     pub(super) look: Look,
 }
 
-/// A copy of a micro-shard's items from another node.
+/// What items are copied for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CopyFor {
+    Shard(MoveId),
+    Batch,
+}
+
+/// A copy of items from another node.
 pub(super) struct Copying {
-    pub(super) job: CopyJob,
+    pub(super) what: CopyFor,
+    pub(super) from: ServerId,
+    /// The only epoch of the owner's words that will do, if not any.
+    pub(super) epoch: Option<Epoch>,
     pub(super) keys: Vec<usize>,
-    pub(super) look: Look,
+    /// The look at the first of `keys`, once it has begun.
+    pub(super) look: Option<Look>,
     pub(super) failures: u32,
+}
+
+/// An answer that waits for followers.
+pub(super) struct Held {
+    pub(super) number: u64,
+    pub(super) request: Request,
+    pub(super) outcome: Outcome,
+    pub(super) permit: Permit,
 }
 
 pub(super) struct Process {
@@ -131,6 +150,13 @@ pub(super) struct Process {
     pub(super) next: u64,
     pub(super) readings: BTreeMap<u64, Reading>,
     pub(super) copies: BTreeMap<u64, Copying>,
+    /// The copy that is in the middle of a key: a node copies one at a time.
+    pub(super) busy: Option<u64>,
+    /// Micro-shards whose changes are handed over.
+    pub(super) fed: BTreeSet<MicroShard>,
+    pub(super) handed: u64,
+    pub(super) confirmed: u64,
+    pub(super) held: Vec<Held>,
     /// Changed keys of the micro-shards that note them.
     pub(super) notes: BTreeMap<MicroShard, BTreeSet<usize>>,
     /// Partitions that are left of a pass or of emptying.
@@ -147,8 +173,27 @@ impl Process {
             next: 0,
             readings: BTreeMap::new(),
             copies: BTreeMap::new(),
+            busy: None,
+            fed: BTreeSet::new(),
+            handed: 0,
+            confirmed: 0,
+            held: Vec::new(),
             notes: BTreeMap::new(),
             left: BTreeMap::new(),
         }
+    }
+
+    /// Ends what copies items of a micro-shard.
+    pub(super) fn end_copies(&mut self, micro_shard: MicroShard, shards: &[usize]) {
+        for (number, copying) in &mut self.copies {
+            let first = copying.keys.first().copied();
+            copying.keys.retain(|key| shards[*key] != micro_shard.0 as usize);
+            if first != copying.keys.first().copied() {
+                copying.look = None;
+                self.busy.take_if(|busy| busy == number);
+            }
+        }
+        let is_of = |it: &Copying| matches!(it.what, CopyFor::Shard(id) if id.micro_shard == micro_shard);
+        self.copies.retain(|_, copying| !is_of(copying));
     }
 }

@@ -100,6 +100,41 @@ fn crashing(loss: Loss) -> Plan {
     Plan { kills: 0, pauses: 1, cuts: 1, moves: 20, fault_us: 4000, step_kills: 15, ..Plan::of(loss) }
 }
 
+/// Owners that die, with followers in other units.
+fn followed(loss: Loss) -> Plan {
+    Plan { copies: 2, kills: 12, memory_losses: 6, moves: 3, fault_us: 12_000, ..Plan::of(loss) }
+}
+
+/// The same, while nodes are also late and hear nothing for a while.
+fn followed_afar(loss: Loss) -> Plan {
+    Plan { pauses: 25, cuts: 15, fault_us: 6000, ..followed(loss) }
+}
+
+#[test]
+fn followers_lose_no_acknowledged_change() {
+    let mut sum = Tally::default();
+    for seed in seeds(200) {
+        let loss = if seed % 4 == 0 { Loss::Allowed } else { Loss::Never };
+        let plan = if seed % 2 == 0 { followed } else { followed_afar };
+        match run(seed, plan(loss), None) {
+            Ok(tally) => sum.add(&tally),
+            Err(violation) => panic!("MINOS_UNIT_SEED={seed} MINOS_UNIT_SEEDS=1, {loss:?}: {violation}"),
+        }
+    }
+    eprintln!("{sum:?}");
+    assert!(sum.of("inherited") > 0, "{sum:?}");
+}
+
+#[test]
+fn control_without_waiting_an_acknowledged_change_is_lost() {
+    must_fail(followed(Loss::Never), Safeguard::Wait);
+}
+
+#[test]
+fn control_without_safety_a_follower_becomes_the_owner_too_early() {
+    must_fail(followed(Loss::Never), Safeguard::Safe);
+}
+
 #[test]
 fn a_store_gives_no_wrong_answer() {
     all_pass(Loss::Never);

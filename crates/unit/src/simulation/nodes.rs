@@ -8,12 +8,12 @@ use minos_testkit::history::Call;
 use rand::RngExt;
 
 use super::{
-    host::{Copying, Locked, PARTITIONS, Process, Reading, Write},
+    host::{CopyFor, Copying, Held, Locked, PARTITIONS, Process, Reading, Write},
     memory::{Found, Look},
     world::{Body, Event, KEYS, Outcome, Party, Request, World, terms, timing},
 };
 use crate::{
-    CopyJob, Load, Member, Message, Permit, Route,
+    CopyJob, Epoch, Load, Member, Message, Permit, Route,
     node::{Effect, Input},
     switches::{Safeguard, is_on},
 };
@@ -70,14 +70,14 @@ impl World {
     }
 
     fn perform(&mut self, id: ServerId, effect: Effect) {
-        let life = self.hosts[&id].life;
+        let (life, shards) = (self.hosts[&id].life, self.shards);
         let Some((process, memory)) = self.process(id, life) else { return };
         match effect {
             Effect::SetWord(micro_shard, word) => memory.words[micro_shard.0 as usize] = word,
             Effect::Note(micro_shard) => drop(process.notes.insert(micro_shard, BTreeSet::new())),
             Effect::StopNoting(micro_shard) => drop(process.notes.remove(&micro_shard)),
             Effect::Empty(micro_shard) => {
-                process.copies.retain(|_, copying| copying.job.id.micro_shard != micro_shard);
+                process.end_copies(micro_shard, &shards);
                 process.left.insert((micro_shard, 0), PARTITIONS);
                 (0..PARTITIONS).for_each(|it| self.push(id, it, Locked::Empty(micro_shard)));
             }
@@ -96,7 +96,24 @@ impl World {
                 process.weighed = weights.version();
                 self.tally.note("weights");
             }
-            Effect::Copy(job) => self.begin_copying(id, life, job),
+            Effect::Copy(CopyJob { id: move_id, from, epoch, hashes }) => {
+                let is_of = |key: &usize| shards[*key] == move_id.micro_shard.0 as usize;
+                let is_named = |key: &usize| hashes.as_ref().is_none_or(|it| it.contains(&hash(*key)));
+                let keys: Vec<usize> = (0..KEYS).filter(is_of).filter(is_named).collect();
+                self.begin_copying(id, (CopyFor::Shard(move_id), from, Some(epoch)), keys);
+            }
+            Effect::Apply(from, jobs) => {
+                let has = |job: &CopyJob, key: usize| job.hashes.iter().flatten().any(|it| *it == hash(key));
+                let is_named = |key: &usize| jobs.iter().any(|job| has(job, *key));
+                let keys: Vec<usize> = (0..KEYS).filter(is_named).collect();
+                self.begin_copying(id, (CopyFor::Batch, from, None), keys);
+            }
+            Effect::Feed(micro_shard) => drop(process.fed.insert(micro_shard)),
+            Effect::StopFeeding(micro_shard) => drop(process.fed.remove(&micro_shard)),
+            Effect::Confirm(number) => {
+                process.confirmed = number;
+                self.release(id);
+            }
             Effect::Send(to, message) => self.send(Party::Node(id), Party::Node(to), Body::Message(message)),
             Effect::Report(report) => {
                 if report.is_withdrawn {
@@ -107,51 +124,59 @@ impl World {
         }
     }
 
-    fn begin_copying(&mut self, id: ServerId, life: u64, job: CopyJob) {
-        let is_of = |key: &usize| self.shard(*key) == job.id.micro_shard;
-        let is_named = |key: &usize| job.hashes.as_ref().is_none_or(|it| it.contains(&hash(*key)));
-        let keys: Vec<usize> = (0..KEYS).filter(is_of).filter(is_named).collect();
-        if keys.is_empty() {
-            return self.node(id, Input::Copied(job.id, true));
-        }
-        let look = Look::new(keys[0], self.shards[keys[0]], Some(job.epoch));
+    fn begin_copying(
+        &mut self,
+        id: ServerId,
+        (what, from, epoch): (CopyFor, ServerId, Option<Epoch>),
+        keys: Vec<usize>,
+    ) {
+        let life = self.hosts[&id].life;
         let Some((process, _)) = self.process(id, life) else { return };
         process.next += 1;
         let number = process.next;
-        process.copies.insert(number, Copying { job, keys, look, failures: 0 });
+        process.copies.insert(number, Copying { what, from, epoch, keys, look: None, failures: 0 });
         self.after(1, Event::Copying(id, life, number));
     }
 
     /// One more line of a copy.
     pub(super) fn copying(&mut self, id: ServerId, life: u64, number: u64) {
+        let shards = self.shards;
         let Some((process, _)) = self.process(id, life) else { return };
+        if process.busy.is_some_and(|busy| busy != number) {
+            return self.after(2, Event::Copying(id, life, number));
+        }
         let Some(mut copying) = process.copies.remove(&number) else { return };
-        let from = &self.hosts[&copying.job.from].memory;
-        match copying.look.advance(from) {
+        process.busy = None;
+        let Some(&key) = copying.keys.first() else { return self.end_copying(id, &copying, true) };
+        let mut look = copying.look.unwrap_or_else(|| Look::new(key, shards[key], copying.epoch));
+        let found = look.advance(&self.hosts[&copying.from].memory);
+        copying.look = found.is_none().then_some(look);
+        match found {
             None => {}
-            Some(Found::AskOwner) if copying.failures >= 3 => {
-                return self.node(id, Input::Copied(copying.job.id, false));
+            Some(Found::Value(value)) => {
+                let memory = &mut self.hosts.get_mut(&id).expect("a node").memory;
+                memory.buckets[key].put(value);
+                copying.keys.remove(0);
             }
-            Some(found) => {
-                let key = copying.keys[0];
-                if let Found::Value(value) = found {
-                    let memory = &mut self.hosts.get_mut(&id).expect("a node").memory;
-                    memory.buckets[key].put(value);
-                    copying.keys.remove(0);
-                } else {
-                    copying.failures += 1;
-                }
-                let Some(&key) = copying.keys.first() else {
-                    return self.node(id, Input::Copied(copying.job.id, true));
-                };
-                copying.look = Look::new(key, self.shards[key], Some(copying.job.epoch));
-            }
+            Some(Found::AskOwner) if copying.failures >= 3 => return self.end_copying(id, &copying, false),
+            Some(Found::AskOwner) => copying.failures += 1,
         }
         if let Some((process, _)) = self.process(id, life) {
+            process.busy = copying.look.is_some().then_some(number);
             process.copies.insert(number, copying);
         }
         let delay_us = self.step_us();
         self.after(delay_us, Event::Copying(id, life, number));
+    }
+
+    fn end_copying(&mut self, id: ServerId, copying: &Copying, is_whole: bool) {
+        self.node(
+            id,
+            match copying.what {
+                CopyFor::Shard(move_id) => Input::Copied(move_id, is_whole),
+                CopyFor::Batch => Input::Applied(copying.from, is_whole),
+            },
+        );
     }
 
     /// A client's request comes to a node.
@@ -260,7 +285,7 @@ impl World {
                 Some((Outcome::Done, false))
             }
         };
-        let Some((outcome, _)) = ended else {
+        let Some(ended) = ended else {
             let delay_us = self.step_us();
             return self.after(delay_us, Event::Locked(id, life, partition));
         };
@@ -268,16 +293,16 @@ impl World {
         if !process.partitions[partition].is_empty() {
             self.after(1, Event::Locked(id, life, partition));
         }
-        work.into_iter().for_each(|work| self.unlocked(id, life, work, outcome));
+        work.into_iter().for_each(|work| self.unlocked(id, life, work, ended));
     }
 
-    fn unlocked(&mut self, id: ServerId, life: u64, work: Locked, outcome: Outcome) {
+    fn unlocked(&mut self, id: ServerId, life: u64, work: Locked, (outcome, has_changed): (Outcome, bool)) {
         let (key, input) = match work {
             Locked::Write(Write { request: Some((request, permit)), .. }) => {
-                if outcome == Outcome::NotHere || self.may_answer(id, &permit) {
-                    self.answer(id, request, outcome);
-                }
-                return;
+                let number = if has_changed { self.hand_over(id, request.key) } else { 0 };
+                let Some((process, _)) = self.process(id, life) else { return };
+                process.held.push(Held { number, request, outcome, permit });
+                return self.release(id);
             }
             Locked::Write(_) => return,
             Locked::Pass(it) => ((it.micro_shard, it.number), Input::Passed(it)),
@@ -289,6 +314,35 @@ impl World {
         if *left == 0 {
             process.left.remove(&key);
             self.node(id, input);
+        }
+    }
+
+    /// Hands a change over to the followers, if there are any; returns the number of the hand-over.
+    fn hand_over(&mut self, id: ServerId, key: usize) -> u64 {
+        let (life, micro_shard) = (self.hosts[&id].life, self.shard(key));
+        let Some((process, _)) = self.process(id, life) else { return 0 };
+        if !process.fed.contains(&micro_shard) {
+            return 0;
+        }
+        process.handed += 1;
+        let number = process.handed;
+        self.node(id, Input::Handed(number, vec![(micro_shard, hash(key))]));
+        number
+    }
+
+    /// Answers what waits for followers no more.
+    fn release(&mut self, id: ServerId) {
+        let life = self.hosts[&id].life;
+        let Some((process, _)) = self.process(id, life) else { return };
+        let confirmed = process.confirmed;
+        let held = std::mem::take(&mut process.held);
+        let (free, held) = held.into_iter().partition(|held| held.number <= confirmed);
+        process.held = held;
+        let free: Vec<Held> = free;
+        for Held { request, outcome, permit, .. } in free {
+            if outcome == Outcome::NotHere || self.may_answer(id, &permit) {
+                self.answer(id, request, outcome);
+            }
         }
     }
 
@@ -324,6 +378,13 @@ fn name_of(effect: &Effect) -> &'static str {
         Effect::Send(_, Message::Ask(_)) => "kill: ask",
         Effect::Send(_, Message::Changed { .. }) => "kill: send changes",
         Effect::Send(_, Message::Refused(_)) => "kill: refuse",
+        Effect::Send(_, Message::Follow(_) | Message::Followed(..)) => "kill: begin to follow",
+        Effect::Send(_, Message::More(_)) => "kill: ask for more",
+        Effect::Send(_, Message::Batch { .. }) => "kill: send a batch",
+        Effect::Send(_, Message::Lost(_)) => "kill: lose a follower",
+        Effect::Feed(_) | Effect::StopFeeding(_) => "kill: feed",
+        Effect::Apply(..) => "kill: take a batch in",
+        Effect::Confirm(_) => "kill: confirm",
         // Not a step of a move.
         Effect::Show(_) | Effect::Weigh(_) | Effect::Report(_) => "",
     }

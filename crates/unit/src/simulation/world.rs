@@ -50,6 +50,8 @@ pub(super) struct Plan {
     pub(super) slow_steps: u32,
     /// Messages that are lost, in 1000. As many are repeated.
     pub(super) losses: u32,
+    /// Copies of each micro-shard; with more than one, an owner acknowledges what its followers have.
+    pub(super) copies: u32,
 }
 
 impl Plan {
@@ -67,6 +69,7 @@ impl Plan {
             step_kills: 5,
             slow_steps: 20,
             losses: 20,
+            copies: 1,
         }
     }
 }
@@ -200,7 +203,7 @@ impl World {
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
         let mut random = seeded(seed);
         let count = random.random_range(3..6);
-        let units = random.random_range(1..3);
+        let units = random.random_range(1..3) + u32::from(plan.copies > 1);
         let node = |id| Node {
             id: ServerId(id),
             unit: UnitId(id % units),
@@ -279,6 +282,10 @@ impl World {
             Loss::Allowed => Evictions::AtAnyTime,
         };
         self.tally.counts.insert("calls", self.history.len() as u64);
+        if self.plan.copies > 1 {
+            // An item that its owner has evicted may be there again, with its last value.
+            history::forget_premature(&mut self.history, self.plan.loss == Loss::Allowed);
+        }
         match history::check_with(&self.history, evictions, STATES_MAX) {
             Verdict::Linearizable => Ok(self.tally),
             verdict => Err(format!("{verdict:?}")),
@@ -448,12 +455,14 @@ impl World {
 
     fn count_changes(&mut self, new: &Directory) {
         let old = Directory::decode(&self.control.disk).expect("what was written");
-        for ((_, old), (_, new)) in old.places().zip(new.places()).filter(|(old, new)| old != new) {
+        let old_heir = |micro_shard, node| old.follower(micro_shard, node).is_some();
+        for ((micro_shard, old), (_, new)) in old.places().zip(new.places()).filter(|(old, new)| old != new) {
             self.tally.note(match (old.node == new.node, new.is_serving) {
                 (_, false) => "taken",
                 (true, true) if old.is_serving => "adopted",
                 (true, true) => "given back",
                 (false, true) if new.since == new.epoch => "failed over",
+                (false, true) if old_heir(micro_shard, new.node) => "inherited",
                 (false, true) => "moved",
             });
         }
@@ -465,7 +474,8 @@ impl World {
         }
         self.control.life += 1;
         let directory = Directory::decode(&self.control.disk).expect("what was written");
-        let policy = Policy { loss: self.plan.loss, moves_max: 3, move_us_max: 100_000 };
+        let policy =
+            Policy { loss: self.plan.loss, moves_max: 3, move_us_max: 100_000, copies: self.plan.copies };
         let now_us = self.control.drift.at(self.now_us);
         let coordinator = Coordinator::new(directory, terms(), policy, now_us);
         self.control.process = Some(coordinator.with_balancing(balancing(), now_us));

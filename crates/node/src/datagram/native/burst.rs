@@ -342,7 +342,7 @@ pub(super) fn around<'a, 'b, M: Mode, P>(
     shared: &'a NativeShared<M>,
     (worker, now): (WorkerId, Instant),
 ) -> Around<'a, 'b, M, P> {
-    let (is_draining, holds_replies) = (shared.is_draining(), M::HAS_FLASH && shared.holds_replies);
+    let (is_draining, holds_replies) = (shared.is_draining(), shared.holds_replies);
     Around { cx, sessions: &shared.sessions, worker, now, is_draining, holds_replies }
 }
 

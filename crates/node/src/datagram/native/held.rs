@@ -28,7 +28,7 @@ where
     /// True if the answers to changes wait.
     #[inline]
     pub(super) fn holds(&self) -> bool {
-        M::HAS_FLASH && self.shared.holds_replies
+        self.shared.holds_replies
     }
 
     /// Takes memory for the answer to a change. False if the operation was answered or dropped instead.

@@ -121,6 +121,16 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         Some(rack.version())
     }
 
+    /// Hands the changes of this turn over to those who follow them.
+    pub(crate) fn hand_over(&self) {
+        self.rack.iter().for_each(RackView::hand_over);
+    }
+
+    /// The last hand-over, if answers wait until followers have it.
+    pub(crate) fn owed(&self) -> Option<u64> {
+        self.rack.as_ref().and_then(RackView::owed)
+    }
+
     /// Calls `send` with each other node of the rack and the notes for it.
     pub(crate) fn take_notes(&self, send: impl FnMut(usize, &[u8])) {
         if let Some(rack) = &self.rack {

@@ -34,6 +34,19 @@ const LARGE_BYTES: usize = 4096;
 pub(super) enum Job {
     Empty(MicroShard),
     Copy(CopyJob),
+    /// Jobs for changed keys of one node.
+    Apply(ServerId, Vec<CopyJob>),
+}
+
+impl Job {
+    /// True if others wait for it: it is done first.
+    fn is_of_keys(&self) -> bool {
+        match self {
+            Self::Copy(job) => job.hashes.is_some(),
+            Self::Apply(..) => true,
+            Self::Empty(_) => false,
+        }
+    }
 }
 
 /// A thread that does such work. What needs to look at all items of a table is done together; a batch of changes, for
@@ -102,20 +115,27 @@ impl<M: Mode> Copier<M> {
             }
             self.pending.push(job);
         }
-        while let Some(at) =
-            self.pending.iter().position(|job| matches!(job, Job::Copy(it) if it.hashes.is_some()))
-        {
-            if let Job::Copy(mut job) = self.pending.remove(at) {
-                let hashes = job.hashes.take().unwrap_or_default();
-                let copied = if self.is_far(job.from) {
-                    self.batch_afar(&job, &hashes)
-                } else {
-                    self.batch(&job, &hashes)
-                };
-                let copied = copied.inspect_err(|error| self.warn(job.from, error));
-                self.say(Event::Copied(job.id, copied.is_ok()));
+        while let Some(at) = self.pending.iter().position(Job::is_of_keys) {
+            match self.pending.remove(at) {
+                Job::Copy(job) => {
+                    let is_copied = self.copy_changed(&job);
+                    self.say(Event::Copied(job.id, is_copied));
+                }
+                Job::Apply(from, jobs) => {
+                    let is_copied = jobs.iter().all(|job| self.copy_changed(job));
+                    self.say(Event::Applied(from, is_copied));
+                }
+                Job::Empty(_) => {}
             }
         }
+    }
+
+    /// Copies the items of changed keys; false if that has failed.
+    fn copy_changed(&mut self, job: &CopyJob) -> bool {
+        let hashes = job.hashes.as_deref().unwrap_or_default();
+        let copied =
+            if self.is_far(job.from) { self.batch_afar(job, hashes) } else { self.batch(job, hashes) };
+        copied.inspect_err(|error| self.warn(job.from, error)).is_ok()
     }
 
     fn say(&self, event: Event) {
@@ -351,7 +371,8 @@ fn group(jobs: Vec<Job>) -> (Group, Vec<Job>) {
             }
             Group::Scan(from, group)
         }
-        None => Group::Empty(BTreeSet::new()),
+        // Jobs for changed keys are done before.
+        Some(Job::Apply(..)) | None => Group::Empty(BTreeSet::new()),
     };
     (group, left)
 }

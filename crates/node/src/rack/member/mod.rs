@@ -24,8 +24,8 @@ use minos_unit::{
     node::{Effect, Input},
 };
 
-use super::{Rack, config::Managed, routes::NOWHERE};
-use crate::server::shared::Shared;
+use super::{Rack, config::Managed, handing::Queue, routes::NOWHERE};
+use crate::server::{keeping::wake_holders, shared::Shared};
 pub(crate) use copy::Copier;
 use copy::Job;
 use far::Afar;
@@ -49,6 +49,9 @@ pub(crate) enum Event {
     Packet(Packet),
     Copied(MoveId, bool),
     Emptied(MicroShard),
+    Applied(ServerId, bool),
+    /// Workers have handed changes over.
+    Handed,
 }
 
 /// The terms of leases of this length.
@@ -88,6 +91,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
     ) -> io::Result<(Self, Copier<M>, Visitors)> {
         let (sender, events) = channel();
         let (jobs, jobs_left) = channel();
+        let handed = sender.clone();
         let calls = Arc::new(Calls::new(&rack.config));
         let items_hello = items_hello(&rack.config, shared.store.hash(b"minos"));
         let copier = Copier {
@@ -111,6 +115,8 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let (transport, visitors) =
             Transport::new(managed, Arc::clone(&shared.stop), sender, (calls, serving))?;
         rack.separate_uniques(&shared.store);
+        // It listens only as long as the driver does.
+        rack.handing.listen(move || drop(handed.send(Event::Handed)));
         let driver = Self {
             shared: Arc::clone(shared),
             rack: Arc::clone(rack),
@@ -162,11 +168,24 @@ impl<M: Mode, I: Io> Driver<M, I> {
                 Event::Packet(Packet::Report(_) | Packet::Patch(_)) => {}
                 Event::Copied(id, is_whole) => self.handle(Input::Copied(id, is_whole)),
                 Event::Emptied(micro_shard) => self.handle(Input::Emptied(micro_shard)),
+                Event::Applied(from, is_whole) => self.handle(Input::Applied(from, is_whole)),
+                Event::Handed => self.take_changes(),
             }
         }
         if let Some(orders) = orders {
             self.handle(Input::Orders(orders));
         }
+    }
+
+    /// Takes the changes that workers have handed over.
+    fn take_changes(&mut self) {
+        let Queue { number, changes, is_overrun } = self.rack.handing.take();
+        if is_overrun {
+            tracing::warn!("more was changed than waits for followers, which copy anew");
+            return self.handle(Input::Overrun(number));
+        }
+        let changes = changes.into_iter().map(|(micro_shard, hash)| (MicroShard(micro_shard), hash));
+        self.handle(Input::Handed(number, changes.collect()));
     }
 
     /// Gives an input to the state machine, and does what it says.
@@ -180,6 +199,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
                 inputs.extend(self.perform(effect));
             }
         }
+        self.rack.handing.show(self.member.followers().collect());
         // Commands that wait go on by the newest routes.
         if self.rack.routes.raise_if_changed() {
             self.shared.wake_all();
@@ -204,6 +224,13 @@ impl<M: Mode, I: Io> Driver<M, I> {
             Effect::Empty(micro_shard) => self.settled(|it| drop(it.jobs.send(Job::Empty(micro_shard)))),
             Effect::Copy(job) => self.settled(|it| drop(it.jobs.send(Job::Copy(job)))),
             Effect::Send(to, message) => self.settled(|it| it.transport.send(to, message)),
+            Effect::Feed(micro_shard) => routes.feed(micro_shard.0, true),
+            Effect::StopFeeding(micro_shard) => routes.feed(micro_shard.0, false),
+            Effect::Confirm(number) => {
+                self.rack.handing.confirm(number);
+                wake_holders(&self.shared);
+            }
+            Effect::Apply(from, jobs) => self.settled(|it| drop(it.jobs.send(Job::Apply(from, jobs)))),
             Effect::Weigh(weights) => self.rack.weigh(weights),
             Effect::Report(report) => self.settled(|it| it.transport.report(report)),
         }

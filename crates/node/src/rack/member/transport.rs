@@ -379,7 +379,10 @@ mod tests {
     use minos_unit::{Asked, MoveId};
 
     use super::*;
-    use crate::rack::{config::RackNode, stream::sealed_pair};
+    use crate::rack::{
+        config::{Acknowledge, RackNode},
+        stream::sealed_pair,
+    };
 
     const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
     const MESSAGE: Message = Message::Refused(Asked {
@@ -394,7 +397,11 @@ mod tests {
     fn config(at: SocketAddr) -> (RackConfig, Managed) {
         let address = Address::Tcp(at);
         let node = |_| RackNode { unit: 0, address: address.clone(), native: None };
-        let managed = Managed { coordinator: address.clone(), lease: Duration::from_secs(1) };
+        let managed = Managed {
+            coordinator: address.clone(),
+            lease: Duration::from_secs(1),
+            acknowledge: Acknowledge::Owner,
+        };
         let config = RackConfig {
             name: "r".to_owned(),
             node: 0,

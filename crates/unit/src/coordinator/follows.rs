@@ -1,0 +1,188 @@
+//! The rules for followers: who copies which micro-shard, for whom its owner waits, and who replaces a lost owner.
+
+use std::collections::BTreeMap;
+
+use minos_rack::{MicroShard, ServerId};
+
+use super::Coordinator;
+use crate::{
+    Change, Directory, Follower, MoveId, Place, Progress, Pull, Report,
+    switches::{Safeguard, is_on},
+};
+
+/// Time without new orders to a node that has failed to follow, in microseconds.
+const REST_US: u64 = 1_000_000;
+
+/// Followers and the nodes that are to become some.
+#[derive(Debug, Default)]
+pub(super) struct Follows {
+    pulls: BTreeMap<(MicroShard, ServerId), Pull>,
+    /// Until when a node that has failed gets no new orders.
+    rests_us: BTreeMap<ServerId, u64>,
+}
+
+impl Follows {
+    /// Those of a directory.
+    pub(super) fn of(directory: &Directory) -> Self {
+        let mut pulls = BTreeMap::new();
+        for (micro_shard, place) in directory.places() {
+            for follower in directory.followers(micro_shard) {
+                let id = MoveId { micro_shard, number: follower.number };
+                let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: true };
+                pulls.insert((micro_shard, follower.node), pull);
+            }
+        }
+        Self { pulls, rests_us: BTreeMap::new() }
+    }
+
+    /// The orders that a node does not know yet.
+    pub(super) fn orders<'a>(
+        &'a self,
+        node: ServerId,
+        is_known: impl Fn(&MoveId) -> bool + 'a,
+    ) -> impl Iterator<Item = Pull> + 'a {
+        let of_node = self.pulls.iter().filter(move |((_, to), _)| *to == node).map(|(_, pull)| *pull);
+        of_node.filter(move |pull| !is_known(&pull.id))
+    }
+
+    /// True if a node is to follow by this order.
+    pub(super) fn has(&self, id: &MoveId, node: ServerId) -> bool {
+        self.pulls.get(&(id.micro_shard, node)).is_some_and(|pull| pull.id == *id)
+    }
+
+    pub(super) fn begin(&mut self, pulls: Vec<(ServerId, Pull)>) {
+        self.pulls.extend(pulls.into_iter().map(|(node, pull)| ((pull.id.micro_shard, node), pull)));
+    }
+
+    /// True if a node follows anything.
+    pub(super) fn names(&self, node: ServerId) -> bool {
+        self.pulls.keys().any(|(_, to)| *to == node)
+    }
+}
+
+impl Coordinator {
+    /// Forgets the orders that came to nothing. Whom an owner waits for is changed by [`Coordinator::relist`].
+    pub(super) fn drop_follows(&mut self, now_us: u64) {
+        let mut follows = std::mem::take(&mut self.follows);
+        follows.pulls.retain(|(micro_shard, node), pull| {
+            let Some(place) = self.directory.place(*micro_shard) else { return false };
+            let is_same = place.node == pull.from && (place.epoch == pull.epoch || !place.is_serving);
+            // A follower of an owner that is lost may replace it.
+            if !is_same || !self.is_owner_fit(now_us, *micro_shard, place) {
+                return is_same;
+            }
+            let progress = self.follow_progress(*node, pull.id);
+            if progress == Some(Progress::Failed) {
+                follows.rests_us.insert(*node, now_us.saturating_add(REST_US));
+            }
+            let listed = self.directory.follower(*micro_shard, *node);
+            let is_listed = listed.is_some_and(|it| it.number == pull.id.number);
+            let is_possible = match progress {
+                Some(Progress::Pulling | Progress::Following | Progress::Safe) => true,
+                // It has not heard of it, or nobody has heard it yet.
+                None => !is_listed || !self.peers.contains_key(node),
+                Some(Progress::Giving | Progress::Drained | Progress::Failed) => false,
+            };
+            let is_wanted = self.directory.wanted(*micro_shard).any(|wanted| wanted == *node);
+            is_possible && is_wanted && !self.is_dead(now_us, *node)
+        });
+        self.follows = follows;
+    }
+
+    /// True if an owner answers, and has its items. A process that has not said so yet may have lost them.
+    fn is_owner_fit(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> bool {
+        let has_items = |report: &Report| {
+            report.epoch >= place.epoch && !report.is_withdrawn && !report.lacking.contains(&micro_shard)
+        };
+        let is_whole = self.peers.get(&place.node).is_some_and(|peer| has_items(&peer.report));
+        place.is_serving && self.is_alive(now_us, place.node) && is_whole
+    }
+
+    fn follow_progress(&self, node: ServerId, id: MoveId) -> Option<Progress> {
+        self.peers.get(&node)?.moves.get(&id).copied()
+    }
+
+    /// The followers that the directory is to name, where they change.
+    pub(super) fn relist(&self, now_us: u64, change: &mut Change) {
+        for (micro_shard, place) in self.directory.places() {
+            let listed = self.directory.followers(micro_shard);
+            let is_changed = change.places.contains_key(&micro_shard);
+            if is_changed || !self.is_owner_fit(now_us, micro_shard, place) {
+                continue;
+            }
+            let wanted = self.wanted_list(micro_shard, listed);
+            if wanted != listed {
+                change.followers.insert(micro_shard, wanted);
+            }
+        }
+    }
+
+    fn wanted_list(&self, micro_shard: MicroShard, listed: &[Follower]) -> Vec<Follower> {
+        let mut wanted = Vec::new();
+        let pulls = (micro_shard, ServerId(0))..=(micro_shard, ServerId(u32::MAX));
+        for ((_, node), pull) in self.follows.pulls.range(pulls) {
+            let was = listed.iter().find(|it| (it.node, it.number) == (*node, pull.id.number));
+            let progress = self.follow_progress(*node, pull.id);
+            let is_complete = matches!(progress, Some(Progress::Following | Progress::Safe));
+            let is_safe =
+                was.is_some() && progress == Some(Progress::Safe) || is_complete && !is_on(Safeguard::Safe);
+            if was.is_some() || is_complete {
+                let is_safe = is_safe || was.is_some_and(|it| it.is_safe);
+                wanted.push(Follower { node: *node, number: pull.id.number, is_safe });
+            }
+        }
+        wanted
+    }
+
+    /// Orders to begin with the next epoch, which is their number.
+    pub(super) fn begin_follows(&self, now_us: u64, change: &Change) -> Vec<(ServerId, Pull)> {
+        let number = self.directory.epoch().saturating_add(1);
+        let is_new = |((micro_shard, node), _): &(&(MicroShard, ServerId), &Pull)| {
+            self.directory.follower(*micro_shard, *node).is_none()
+        };
+        let under_way = self.follows.pulls.iter().filter(is_new).count();
+        let mut begun = Vec::new();
+        for (micro_shard, place) in self.directory.places().filter(|_| self.directory.copies() > 1) {
+            let is_still =
+                self.is_owner_fit(now_us, micro_shard, place) && !change.places.contains_key(&micro_shard);
+            for node in self.directory.wanted(micro_shard).filter(|_| is_still) {
+                let rests = self.follows.rests_us.get(&node).is_some_and(|until_us| now_us < *until_us);
+                let is_free = !self.follows.pulls.contains_key(&(micro_shard, node)) && !rests;
+                // A move to it copies the same items.
+                let moves = self.moves.get(&micro_shard).is_some_and(|it| it.to == node);
+                if under_way + begun.len() < self.policy.moves_max
+                    && is_free
+                    && !moves
+                    && self.is_alive(now_us, node)
+                {
+                    let id = MoveId { micro_shard, number };
+                    let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: true };
+                    begun.push((node, pull));
+                }
+            }
+        }
+        begun
+    }
+
+    /// A follower that may become the owner: it has all that was acknowledged.
+    pub(super) fn heir(&self, now_us: u64, micro_shard: MicroShard) -> Option<Follower> {
+        let followers = self.directory.followers(micro_shard).iter();
+        let is_fit = |it: &&Follower| {
+            let id = MoveId { micro_shard, number: it.number };
+            let progress = self.follow_progress(it.node, id);
+            // It keeps what it has also where it cannot follow any more.
+            let is_there = matches!(
+                progress,
+                Some(Progress::Following | Progress::Safe | Progress::Drained | Progress::Failed)
+            );
+            it.is_safe && is_there && self.is_alive(now_us, it.node)
+        };
+        followers.into_iter().find(is_fit).copied()
+    }
+
+    /// The place of a micro-shard at its heir.
+    pub(super) fn inherited(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> Option<Place> {
+        let Follower { node, number, .. } = self.heir(now_us, micro_shard)?;
+        Some(Place { node, since: number, is_serving: true, ..place })
+    }
+}

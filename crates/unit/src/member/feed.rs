@@ -1,0 +1,284 @@
+//! An owner's side of followers: it notes what changes, and hands it to each in batches.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use minos_base::KeyHash;
+use minos_rack::{MicroShard, ServerId};
+
+use super::{Effect, Member};
+use crate::{
+    Asked, FeedId, Message, More, MoveId,
+    switches::{Safeguard, is_on},
+};
+
+/// Changed keys that wait for a follower. One that would be further behind has to begin anew.
+const BEHIND_MAX: usize = 1 << 17;
+
+/// How far a follower is behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// The follower.
+    pub node: ServerId,
+    /// The micro-shards that it follows here.
+    pub micro_shards: usize,
+    /// Changed keys that it has not taken in.
+    pub changes: usize,
+    /// When the oldest of them was handed over, by the node's clock.
+    pub since_us: Option<u64>,
+}
+
+/// What this node has for one follower.
+#[derive(Debug)]
+pub(super) struct Feed {
+    id: FeedId,
+    /// The follower's process.
+    incarnation: u64,
+    shards: BTreeMap<MicroShard, Fed>,
+    /// Batches that the follower has taken in.
+    applied: u64,
+    /// The batch after those.
+    sent: Option<Sent>,
+    pending: BTreeSet<(MicroShard, KeyHash)>,
+    /// When the first of `pending` was handed over.
+    pending_since_us: u64,
+    /// The question that waits for changes.
+    question: Option<More>,
+    /// What was handed over up to this number is at the follower.
+    confirmed: u64,
+}
+
+/// A micro-shard that is followed.
+#[derive(Debug)]
+struct Fed {
+    asked: Asked,
+    /// True once every writer notes changes.
+    is_noted: bool,
+    /// True if the directory has named the follower.
+    was_listed: bool,
+}
+
+#[derive(Debug)]
+struct Sent {
+    changes: Vec<(MicroShard, KeyHash)>,
+    epoch: crate::Epoch,
+    /// The last hand-over before it.
+    handed: u64,
+    since_us: u64,
+}
+
+impl Feed {
+    fn new(id: FeedId, incarnation: u64, confirmed: u64) -> Self {
+        Self {
+            id,
+            incarnation,
+            shards: BTreeMap::new(),
+            applied: 0,
+            sent: None,
+            pending: BTreeSet::new(),
+            pending_since_us: 0,
+            question: None,
+            confirmed,
+        }
+    }
+
+    /// Answers the question that waits, if there is something to say.
+    fn answer(&mut self, now_us: u64, (epoch, handed): (crate::Epoch, u64)) -> Option<Message> {
+        let is_due = |more: &More| more.due > 0 && epoch >= more.due;
+        let has_news = |more: &More| !self.pending.is_empty() || is_due(more);
+        let more = self.question.filter(|more| self.sent.is_none() && has_news(more))?;
+        self.question = None;
+        let changes: Vec<_> = std::mem::take(&mut self.pending).into_iter().collect();
+        let since_us = if changes.is_empty() { now_us } else { self.pending_since_us };
+        self.sent = Some(Sent { changes: changes.clone(), epoch, handed, since_us });
+        Some(Message::Batch { more, epoch, changes })
+    }
+}
+
+impl Member {
+    /// How far each follower is behind.
+    pub fn followers(&self) -> impl Iterator<Item = Behind> {
+        self.feeds.iter().map(|(node, feed)| {
+            let sent = feed.sent.iter().filter(|sent| !sent.changes.is_empty()).map(|sent| sent.since_us);
+            let pending = (!feed.pending.is_empty()).then_some(feed.pending_since_us);
+            Behind {
+                node: *node,
+                micro_shards: feed.shards.len(),
+                changes: feed.pending.len() + feed.sent.as_ref().map_or(0, |sent| sent.changes.len()),
+                since_us: sent.chain(pending).min(),
+            }
+        })
+    }
+
+    /// Begins to note the changes of a micro-shard for a follower.
+    pub(super) fn follow(&mut self, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
+        let micro_shard = asked.id.micro_shard;
+        let is_known = self.feeds.get(&from).is_some_and(|feed| feed.incarnation >= asked.incarnation);
+        if !self.owns(asked) || self.feeds.get(&from).is_some_and(|it| it.incarnation > asked.incarnation) {
+            return effects.push(Effect::Send(from, Message::Refused(asked)));
+        }
+        if !is_known {
+            self.end_feed(from, effects);
+        }
+        let is_fed = self.feeds.values().any(|feed| feed.shards.contains_key(&micro_shard));
+        let (confirmed, id) = (self.confirmed, self.next_feed());
+        let feed = self.feeds.entry(from).or_insert_with(|| Feed::new(id, asked.incarnation, confirmed));
+        match feed.shards.get(&micro_shard) {
+            Some(fed) if fed.asked == asked => {
+                let followed = Message::Followed(asked, feed.id);
+                effects.extend(fed.is_noted.then_some(Effect::Send(from, followed)));
+                return;
+            }
+            Some(fed) if fed.asked.id.number >= asked.id.number => {
+                return effects.push(Effect::Send(from, Message::Refused(asked)));
+            }
+            _ => {}
+        }
+        feed.shards.insert(micro_shard, Fed { asked, is_noted: false, was_listed: false });
+        effects.extend((!is_fed).then_some(Effect::Feed(micro_shard)));
+        effects.push(Effect::PassLocks(asked.id));
+    }
+
+    /// A number for another feed.
+    fn next_feed(&mut self) -> FeedId {
+        self.last_feed += 1;
+        FeedId { incarnation: self.incarnation, number: self.last_feed }
+    }
+
+    /// True if this node is the owner that the question is for.
+    pub(super) fn owns(&self, asked: Asked) -> bool {
+        let micro_shard = asked.id.micro_shard;
+        let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
+        let is_place =
+            |place: crate::Place| place.is_serving && (place.node, place.epoch) == (self.id, asked.epoch);
+        let word = self.shards.get(micro_shard.0 as usize).map(|shard| shard.word);
+        place.is_some_and(is_place) && word.is_some_and(|word| word.is_valid() && word.epoch == asked.epoch)
+    }
+
+    /// Tells followers that changes are noted for them.
+    pub(super) fn noted(&mut self, id: MoveId, effects: &mut Vec<Effect>) {
+        for (node, feed) in &mut self.feeds {
+            let fed = feed.shards.get_mut(&id.micro_shard).filter(|fed| fed.asked.id == id && !fed.is_noted);
+            if let Some(fed) = fed {
+                fed.is_noted = true;
+                effects.push(Effect::Send(*node, Message::Followed(fed.asked, feed.id)));
+            }
+        }
+    }
+
+    /// Takes changes in: this hand-over, and all before it, are known from now on.
+    pub(super) fn hand(
+        &mut self,
+        now_us: u64,
+        (handed, changes): (u64, &[(MicroShard, KeyHash)]),
+        effects: &mut Vec<Effect>,
+    ) {
+        self.handed = handed;
+        for feed in self.feeds.values_mut() {
+            let changes = changes.iter().filter(|(it, _)| feed.shards.contains_key(it)).copied();
+            if feed.pending.is_empty() {
+                feed.pending_since_us = now_us;
+            }
+            feed.pending.extend(changes);
+        }
+        let is_far = |feed: &Feed| feed.pending.len() > BEHIND_MAX;
+        let far: Vec<_> = self.feeds.iter().filter(|(_, feed)| is_far(feed)).map(|(node, _)| *node).collect();
+        far.into_iter().for_each(|node| self.end_feed(node, effects));
+        self.feed(now_us, effects);
+    }
+
+    /// Has lost changes: every follower has to begin anew.
+    pub(super) fn overrun(&mut self, handed: u64, effects: &mut Vec<Effect>) {
+        self.handed = handed;
+        let nodes: Vec<_> = self.feeds.keys().copied().collect();
+        nodes.into_iter().for_each(|node| self.end_feed(node, effects));
+    }
+
+    /// A follower has taken in a batch, and asks for the next one.
+    pub(super) fn more(&mut self, now_us: u64, from: ServerId, more: More, effects: &mut Vec<Effect>) {
+        // The coordinator has heard of this process before a follower hears that it has lost its owner's.
+        if self.view.directory().is_none() {
+            return;
+        }
+        let Some(feed) = self.feeds.get_mut(&from).filter(|feed| feed.id == more.feed) else {
+            return effects.push(Effect::Send(from, Message::Lost(more)));
+        };
+        if more.applied < feed.applied {
+            return;
+        }
+        match feed.sent.take_if(|_| more.applied == feed.applied + 1) {
+            Some(sent) => (feed.applied, feed.confirmed) = (more.applied, sent.handed),
+            None if more.applied == feed.applied => {}
+            None => {
+                self.end_feed(from, effects);
+                return effects.push(Effect::Send(from, Message::Lost(more)));
+            }
+        }
+        match &feed.sent {
+            Some(Sent { changes, epoch, .. }) => {
+                let changes = changes.clone();
+                effects.push(Effect::Send(from, Message::Batch { more, epoch: *epoch, changes }));
+            }
+            None => feed.question = Some(more),
+        }
+        self.feed(now_us, effects);
+    }
+
+    /// Sends what followers wait for, and confirms what all have that the owner waits for.
+    pub(super) fn feed(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let epoch = self.view.directory().map_or(0, |directory| directory.epoch());
+        for (node, feed) in &mut self.feeds {
+            if feed.pending.is_empty() && feed.sent.is_none() {
+                feed.confirmed = self.handed;
+            }
+            let answer = feed.answer(now_us, (epoch, self.handed));
+            effects.extend(answer.map(|message| Effect::Send(*node, message)));
+        }
+        let waited = self.waited.iter().filter(|_| is_on(Safeguard::Wait));
+        let confirmed = waited.map(|node| self.feeds.get(node).map_or(self.confirmed, |feed| feed.confirmed));
+        let confirmed = confirmed.min().unwrap_or(self.handed);
+        if confirmed > self.confirmed {
+            self.confirmed = confirmed;
+            effects.push(Effect::Confirm(confirmed));
+        }
+    }
+
+    /// Goes by a newer directory: ends what is followed no more, and waits for the followers that it names.
+    pub(super) fn keep_feeds(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let Some(directory) = self.view.directory().cloned() else { return };
+        let mut ended = BTreeSet::new();
+        for (node, feed) in &mut self.feeds {
+            feed.shards.retain(|micro_shard, fed| {
+                let place = directory.place(*micro_shard);
+                let is_mine = place.is_some_and(|place| {
+                    place.is_serving && (place.node, place.epoch) == (self.id, fed.asked.epoch)
+                });
+                let listed = directory.follower(*micro_shard, *node);
+                let is_listed = listed.is_some_and(|follower| follower.number == fed.asked.id.number);
+                let is_kept = is_mine && (is_listed || !fed.was_listed);
+                fed.was_listed |= is_listed;
+                if !is_kept {
+                    ended.insert(*micro_shard);
+                }
+                is_kept
+            });
+            feed.pending.retain(|(micro_shard, _)| feed.shards.contains_key(micro_shard));
+        }
+        ended.into_iter().for_each(|micro_shard| self.stop_feeding(micro_shard, effects));
+        let mine = directory.places().filter(|(_, place)| place.is_serving && place.node == self.id);
+        self.waited =
+            mine.flat_map(|(it, _)| directory.followers(it)).map(|follower| follower.node).collect();
+        self.feed(now_us, effects);
+    }
+
+    /// Has no more for a follower. If the directory names it, nothing is confirmed until it does not.
+    fn end_feed(&mut self, node: ServerId, effects: &mut Vec<Effect>) {
+        let Some(feed) = self.feeds.remove(&node) else { return };
+        feed.shards.into_keys().for_each(|micro_shard| self.stop_feeding(micro_shard, effects));
+    }
+
+    fn stop_feeding(&self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
+        if self.feeds.values().all(|feed| !feed.shards.contains_key(&micro_shard)) {
+            effects.push(Effect::StopFeeding(micro_shard));
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! A follower's side: it copies a micro-shard, and then takes in what changes.
+
+use std::collections::BTreeSet;
+
+use minos_base::KeyHash;
+use minos_rack::{MicroShard, ServerId};
+
+use super::{CopyJob, Effect, Items, Member};
+use crate::{Asked, Directory, Epoch, FeedId, Message, More, MoveId, Ownership, Place, Progress, Pull};
+
+/// Times that a batch is tried before its micro-shards are copied anew.
+const TRIES_MAX: u32 = 20;
+
+/// A micro-shard that this node follows.
+#[derive(Debug)]
+pub(super) struct Follow {
+    pull: Pull,
+    stage: FollowStage,
+    asked_us: u64,
+    /// True once all items are here, but for the latest changes.
+    is_complete: bool,
+    /// The epoch in which this node first saw itself named as a follower.
+    listed: Option<Epoch>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FollowStage {
+    /// Older items are being removed.
+    Emptying,
+    /// The owner was asked to note changes.
+    Asking,
+    /// All items are copied.
+    Copying,
+    /// The batch of this number ends the copy.
+    Catching(u64),
+    Following,
+    Safe,
+    Failed,
+}
+
+/// Changes that come from one node.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// The micro-shards that are followed.
+    follows: usize,
+    /// Those that are asked for.
+    feed: Option<FeedId>,
+    /// Batches of it that were taken in.
+    applied: u64,
+    stage: StreamStage,
+    /// True if a micro-shard waits for a batch.
+    is_awaited: bool,
+    /// Micro-shards that have become this node's while a batch was being taken in.
+    deferred: BTreeSet<MicroShard>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum StreamStage {
+    #[default]
+    Idle,
+    Asking {
+        due: Epoch,
+        asked_us: u64,
+    },
+    Applying(Batch),
+    /// It failed, and is tried again.
+    Waiting(Batch, u64),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Batch {
+    feed: FeedId,
+    epoch: Epoch,
+    /// A job for each micro-shard.
+    jobs: Vec<CopyJob>,
+    tries: u32,
+}
+
+impl Follow {
+    pub(super) fn id(&self) -> MoveId {
+        self.pull.id
+    }
+
+    pub(super) fn progress(&self) -> (MoveId, Progress) {
+        let progress = match self.stage {
+            FollowStage::Following => Progress::Following,
+            FollowStage::Safe => Progress::Safe,
+            FollowStage::Failed => Progress::Failed,
+            _ => Progress::Pulling,
+        };
+        (self.pull.id, progress)
+    }
+
+    /// True while something is to be asked again soon.
+    pub(super) fn is_starting(&self) -> bool {
+        matches!(self.stage, FollowStage::Emptying | FollowStage::Asking | FollowStage::Catching(_))
+    }
+
+    /// True if a micro-shard that is at `place` may be followed. One that was taken from its owner goes to a follower.
+    pub(super) fn fits(&self, place: Place) -> bool {
+        let is_complete = self.is_complete;
+        let is_same = place.epoch == self.pull.epoch && place.is_serving;
+        place.node == self.pull.from && (is_same || is_complete && !place.is_serving)
+    }
+
+    /// Notes whether the directory names this node; true if that is news.
+    fn note(&mut self, directory: &Directory, node: ServerId) -> bool {
+        let MoveId { micro_shard, number } = self.pull.id;
+        let is_listed = directory.follower(micro_shard, node).is_some_and(|it| it.number == number);
+        let is_news = is_listed && self.listed.is_none();
+        self.listed = self.listed.or(is_listed.then_some(directory.epoch()));
+        is_news
+    }
+
+    fn question(&self, incarnation: u64) -> Asked {
+        let Pull { id, epoch, .. } = self.pull;
+        Asked { id, incarnation, epoch, batch: 0, freeze: false }
+    }
+
+    /// The epoch by which its owner has to go for an answer that this micro-shard waits for; zero for none.
+    fn due(&self) -> Epoch {
+        match (self.stage, self.listed) {
+            (FollowStage::Catching(_), _) => 1,
+            (FollowStage::Following, Some(listed)) => listed,
+            _ => 0,
+        }
+    }
+}
+
+impl Member {
+    /// True while this node waits for batches that it must ask for again soon.
+    pub(super) fn is_catching_up(&self) -> bool {
+        let is_starting =
+            self.shards.iter().filter_map(|shard| shard.follow.as_ref()).any(Follow::is_starting);
+        let is_late = |stream: &Stream| stream.is_awaited || matches!(stream.stage, StreamStage::Waiting(..));
+        is_starting || self.streams.values().any(is_late)
+    }
+
+    /// Begins to follow; the order is sound and new, and nothing else is under way.
+    pub(super) fn begin_to_follow(&mut self, now_us: u64, pull: Pull, effects: &mut Vec<Effect>) {
+        let micro_shard = pull.id.micro_shard;
+        let shard = &mut self.shards[micro_shard.0 as usize];
+        shard.follow = Some(Follow {
+            pull,
+            stage: FollowStage::Emptying,
+            asked_us: 0,
+            is_complete: false,
+            listed: None,
+        });
+        self.streams.entry(pull.from).or_default().follows += 1;
+        shard.empty(micro_shard, effects);
+        self.ask_to_follow(now_us, micro_shard, effects);
+    }
+
+    /// Asks the owner to note changes once no older items are left.
+    pub(super) fn ask_to_follow(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
+        let shard = &mut self.shards[micro_shard.0 as usize];
+        let Some(follow) = &mut shard.follow else { return };
+        if follow.stage != FollowStage::Emptying || shard.items != Items::None {
+            return;
+        }
+        (follow.stage, follow.asked_us) = (FollowStage::Asking, now_us);
+        let question = Message::Follow(follow.question(self.incarnation));
+        effects.push(Effect::Send(follow.pull.from, question));
+        shard.items = Items::Some;
+        if shard.word != Ownership::VOID {
+            shard.set_word(micro_shard, Ownership::VOID, effects);
+        }
+    }
+
+    /// The owner notes changes: all items may be copied.
+    pub(super) fn followed(&mut self, now_us: u64, asked: Asked, feed: FeedId, effects: &mut Vec<Effect>) {
+        let Some(from) = self.asking_to_follow(asked).map(|follow| follow.pull.from) else { return };
+        if self.streams.get(&from).is_some_and(|stream| stream.feed != Some(feed)) {
+            self.change_feed(now_us, from, Some(feed));
+        }
+        let Some(follow) = self.asking_to_follow(asked) else { return };
+        follow.stage = FollowStage::Copying;
+        let Pull { id, from, epoch, .. } = follow.pull;
+        effects.push(Effect::Copy(CopyJob { id, from, epoch, hashes: None }));
+    }
+
+    /// The owner notes nothing for this node.
+    pub(super) fn not_followed(&mut self, now_us: u64, asked: Asked) {
+        if let Some(follow) = self.asking_to_follow(asked) {
+            follow.stage = FollowStage::Failed;
+            self.report_at_us = now_us;
+        }
+    }
+
+    fn asking_to_follow(&mut self, asked: Asked) -> Option<&mut Follow> {
+        let follow = self.shards.get_mut(asked.id.micro_shard.0 as usize)?.follow.as_mut()?;
+        let question = follow.question(self.incarnation);
+        (follow.stage == FollowStage::Asking && question == asked).then_some(follow)
+    }
+
+    /// All items are copied, or not; false if that was not for a follower.
+    pub(super) fn copied_to_follow(
+        &mut self,
+        now_us: u64,
+        (id, is_whole): (MoveId, bool),
+        effects: &mut Vec<Effect>,
+    ) -> bool {
+        let shard = self.shards.get_mut(id.micro_shard.0 as usize);
+        let follow = shard.and_then(|shard| shard.follow.as_mut());
+        let Some(follow) = follow.filter(|it| it.pull.id == id && it.stage == FollowStage::Copying) else {
+            return false;
+        };
+        if !is_whole {
+            follow.stage = FollowStage::Failed;
+            self.report_at_us = now_us;
+            return true;
+        }
+        let from = follow.pull.from;
+        let Some(stream) = self.streams.get_mut(&from) else { return true };
+        // What is on its way may have been taken before the copy was complete.
+        let batches = if stream.stage == StreamStage::Idle { 1 } else { 2 };
+        follow.stage = FollowStage::Catching(stream.applied + batches);
+        stream.is_awaited = true;
+        self.ask_for_more(now_us, from, effects);
+        true
+    }
+
+    /// Asks a node for its changes, unless a question is under way that will be answered as soon.
+    pub(super) fn ask_for_more(&mut self, now_us: u64, from: ServerId, effects: &mut Vec<Effect>) {
+        let Some(stream) = self.streams.get_mut(&from).filter(|stream| stream.follows > 0) else { return };
+        let Some(feed) = stream.feed else { return };
+        let mut due = 0;
+        if stream.is_awaited {
+            let follows = self.shards.iter().filter_map(|shard| shard.follow.as_ref());
+            due = follows.filter(|it| it.pull.from == from).map(Follow::due).max().unwrap_or(0);
+            stream.is_awaited = due > 0;
+        }
+        let is_needed = match &stream.stage {
+            StreamStage::Idle => true,
+            StreamStage::Asking { due: asked, asked_us } => {
+                let patience_us = if due > 0 { self.timing.ask_us } else { self.timing.report_us };
+                due > *asked || now_us >= asked_us + patience_us
+            }
+            StreamStage::Applying(_) | StreamStage::Waiting(..) => false,
+        };
+        if is_needed {
+            stream.stage = StreamStage::Asking { due, asked_us: now_us };
+            let more = More { feed, applied: stream.applied, due };
+            effects.push(Effect::Send(from, Message::More(more)));
+        }
+    }
+
+    /// Takes a batch in.
+    pub(super) fn batch(
+        &mut self,
+        now_us: u64,
+        from: ServerId,
+        (more, epoch, changes): (More, Epoch, Vec<(MicroShard, KeyHash)>),
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(stream) = self.streams.get(&from) else { return };
+        let is_asked = matches!(stream.stage, StreamStage::Asking { .. });
+        if !is_asked || (Some(more.feed), more.applied) != (stream.feed, stream.applied) {
+            return;
+        }
+        let jobs = self.jobs_for(from, &changes);
+        let Some(stream) = self.streams.get_mut(&from) else { return };
+        stream.stage = StreamStage::Applying(Batch { feed: more.feed, epoch, jobs: jobs.clone(), tries: 1 });
+        if jobs.is_empty() {
+            self.applied(now_us, (from, true), effects);
+        } else {
+            effects.push(Effect::Apply(from, jobs));
+        }
+    }
+
+    /// What is to be copied for these changes: those of the micro-shards that are followed, each in turn.
+    fn jobs_for(&self, from: ServerId, changes: &[(MicroShard, KeyHash)]) -> Vec<CopyJob> {
+        let mut jobs: Vec<CopyJob> = Vec::new();
+        for (micro_shard, hash) in changes {
+            let follow = self.shards.get(micro_shard.0 as usize).and_then(|shard| shard.follow.as_ref());
+            let Some(follow) = follow.filter(|it| it.pull.from == from && it.takes_changes()) else {
+                continue;
+            };
+            let Pull { id, epoch, .. } = follow.pull;
+            match jobs.last_mut().filter(|job| job.id == id) {
+                Some(job) => job.hashes.iter_mut().for_each(|hashes| hashes.push(*hash)),
+                None => jobs.push(CopyJob { id, from, epoch, hashes: Some(vec![*hash]) }),
+            }
+        }
+        jobs
+    }
+
+    /// A batch is taken in, or not wholly.
+    pub(super) fn applied(
+        &mut self,
+        now_us: u64,
+        (from, is_whole): (ServerId, bool),
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(stream) = self.streams.get_mut(&from) else { return };
+        let StreamStage::Applying(batch) = std::mem::take(&mut stream.stage) else { return };
+        if stream.feed != Some(batch.feed) {
+            // Its micro-shards are copied anew.
+        } else if is_whole {
+            stream.applied += 1;
+            self.catch_up(now_us, from, batch.epoch, effects);
+        } else if batch.tries < TRIES_MAX {
+            stream.stage = StreamStage::Waiting(batch, now_us);
+        } else {
+            stream.applied += 1;
+            self.fail_follows(now_us, from);
+        }
+        let deferred = self.streams.get_mut(&from).map(|stream| std::mem::take(&mut stream.deferred));
+        for micro_shard in deferred.into_iter().flatten() {
+            self.settle(micro_shard, effects);
+            self.report_at_us = now_us;
+        }
+        self.ask_for_more(now_us, from, effects);
+    }
+
+    /// What the batch has ended.
+    fn catch_up(&mut self, now_us: u64, from: ServerId, epoch: Epoch, effects: &mut Vec<Effect>) {
+        let Some(Stream { applied, is_awaited: true, .. }) = self.streams.get(&from) else { return };
+        for (number, shard) in self.shards.iter_mut().enumerate() {
+            let Some(follow) = shard.follow.as_mut().filter(|follow| follow.pull.from == from) else {
+                continue;
+            };
+            match follow.stage {
+                FollowStage::Catching(batch) if *applied >= batch => {
+                    (follow.stage, follow.is_complete) = (FollowStage::Following, true);
+                    self.report_at_us = now_us;
+                    let word = Ownership::owned(follow.pull.id.number).withdrawn();
+                    // From now on the items outlive the process.
+                    shard.set_word(MicroShard(number as u32), word, effects);
+                }
+                FollowStage::Following if follow.listed.is_some_and(|listed| listed <= epoch) => {
+                    follow.stage = FollowStage::Safe;
+                    self.report_at_us = now_us;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// The owner has lost changes: what was followed there begins anew.
+    pub(super) fn lost(&mut self, now_us: u64, from: ServerId, more: More) {
+        let Some(stream) = self.streams.get(&from) else { return };
+        let is_asked = matches!(stream.stage, StreamStage::Asking { .. });
+        if is_asked && (Some(more.feed), more.applied) == (stream.feed, stream.applied) {
+            self.change_feed(now_us, from, None);
+        }
+    }
+
+    /// Asks for another feed from now on. What was followed with the old one has failed.
+    fn change_feed(&mut self, now_us: u64, from: ServerId, feed: Option<FeedId>) {
+        let Some(stream) = self.streams.get_mut(&from) else { return };
+        (stream.feed, stream.applied) = (feed, 0);
+        if matches!(stream.stage, StreamStage::Asking { .. } | StreamStage::Waiting(..)) {
+            stream.stage = StreamStage::Idle;
+        }
+        self.fail_follows(now_us, from);
+    }
+
+    fn fail_follows(&mut self, now_us: u64, from: ServerId) {
+        self.report_at_us = now_us;
+        for follow in self.shards.iter_mut().filter_map(|shard| shard.follow.as_mut()) {
+            if follow.pull.from == from && follow.takes_changes() {
+                follow.stage = FollowStage::Failed;
+            }
+        }
+    }
+
+    /// Repeats what has no answer.
+    pub(super) fn follow_again(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        for follow in self.shards.iter_mut().filter_map(|shard| shard.follow.as_mut()) {
+            if follow.stage == FollowStage::Asking && now_us >= follow.asked_us + self.timing.ask_us {
+                follow.asked_us = now_us;
+                let question = Message::Follow(follow.question(self.incarnation));
+                effects.push(Effect::Send(follow.pull.from, question));
+            }
+        }
+        let streams: Vec<_> = self.streams.keys().copied().collect();
+        for from in streams {
+            let stream = self.streams.get_mut(&from).expect("it is there");
+            if let StreamStage::Waiting(batch, since_us) = &stream.stage
+                && now_us >= since_us + self.timing.ask_us
+            {
+                let batch = Batch { tries: batch.tries + 1, ..batch.clone() };
+                effects.push(Effect::Apply(from, batch.jobs.clone()));
+                stream.stage = StreamStage::Applying(batch);
+            }
+            self.ask_for_more(now_us, from, effects);
+        }
+    }
+
+    /// Goes by a newer directory: where it names this node, the owner waits for what this node takes in.
+    pub(super) fn note_listings(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let Some(directory) = self.view.directory().cloned() else { return };
+        let mut news = BTreeSet::new();
+        for follow in self.shards.iter_mut().filter_map(|shard| shard.follow.as_mut()) {
+            if follow.note(&directory, self.id) {
+                news.insert(follow.pull.from);
+            }
+        }
+        for from in news {
+            self.streams.entry(from).or_default().is_awaited = true;
+            self.ask_for_more(now_us, from, effects);
+        }
+    }
+
+    /// Ends to follow a micro-shard. If a batch is being taken in, it must not become this node's before.
+    pub(super) fn end_follow(&mut self, micro_shard: MicroShard) {
+        let shard = &mut self.shards[micro_shard.0 as usize];
+        let Some(follow) = shard.follow.take() else { return };
+        shard.closed = shard.closed.max(follow.pull.id.number);
+        let Some(stream) = self.streams.get_mut(&follow.pull.from) else { return };
+        stream.follows -= 1;
+        if matches!(stream.stage, StreamStage::Applying(_)) {
+            stream.deferred.insert(micro_shard);
+        }
+    }
+
+    /// True while a batch is being taken in that may change the micro-shard.
+    pub(super) fn is_deferred(&self, micro_shard: MicroShard) -> bool {
+        self.streams.values().any(|stream| stream.deferred.contains(&micro_shard))
+    }
+}
+
+impl Follow {
+    /// True if changes are noted for it.
+    fn takes_changes(&self) -> bool {
+        use FollowStage::{Catching, Copying, Following, Safe};
+        matches!(self.stage, Copying | Catching(_) | Following | Safe)
+    }
+}

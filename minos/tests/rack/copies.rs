@@ -1,0 +1,122 @@
+//! Nodes that are lost while other units have copies of what they own.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use minos_testkit::Client;
+use rustix::process::Signal;
+
+use crate::up::{Rack, stat};
+
+const KEYS: usize = 300;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A rack of two units, each with copies of the other.
+fn rack(acknowledge: &str) -> Rack {
+    let rack = Rack::up(4, &["--unit-size", "2", "--copies", "2", "--", "--acknowledge", acknowledge]);
+    rack.wait_until_copied();
+    rack
+}
+
+fn value(key: usize, turn: usize) -> Vec<u8> {
+    let bytes = [0, 8, 100, 3000, 70_000, 400_000][key % 6];
+    (0..bytes).map(|at| (key * 31 + turn * 7 + at) as u8).collect()
+}
+
+/// Repeats what fails because a node is lost and not yet replaced.
+fn insist<T>(mut ask: impl FnMut() -> std::io::Result<T>, is_so: impl Fn(&T) -> bool) -> T {
+    let begin = Instant::now();
+    loop {
+        match ask() {
+            Ok(answer) if is_so(&answer) => return answer,
+            _ if begin.elapsed() < PATIENCE => thread::sleep(Duration::from_millis(2)),
+            _ => panic!("no answer"),
+        }
+    }
+}
+
+fn store(client: &mut Client, key: usize, turn: usize) {
+    insist(|| client.set(&format!("c{key}"), &value(key, turn)), |said| said == "STORED");
+}
+
+fn find(client: &mut Client, key: usize, turn: usize) {
+    // An error about a node ends in another way than a miss, which counts.
+    let found = insist(|| client.ask(&format!("mg c{key} s")), |said| !said.starts_with("SERVER_ERROR"));
+    assert_eq!(found, format!("HD s{}", value(key, turn).len()), "c{key}");
+    let found = insist(|| client.get(&format!("c{key}")), |_| true);
+    assert!(found.unwrap().value == value(key, turn), "c{key} in turn {turn}");
+}
+
+#[test]
+fn a_stopped_node_is_replaced_and_finds_its_keys_elsewhere() {
+    let rack = rack("copies");
+    let mut clients: Vec<Client> = [0, 2, 3].map(|node| rack.client(node)).into();
+    (0..KEYS).for_each(|key| store(&mut clients[key % 3], key, 0));
+    rack.signal(1, Signal::STOP);
+    // At most the write that waits for its copy at the stopped node, or for that node, comes late.
+    (0..KEYS).for_each(|key| find(&mut clients[key % 3], key, 0));
+    (0..KEYS).for_each(|key| store(&mut clients[key % 3], key, 1));
+    assert!(rack.operate("status").contains("node 1 unit 0 member silent epoch "));
+    rack.signal(1, Signal::CONT);
+    let mut back = rack.client(1);
+    (0..KEYS).for_each(|key| find(&mut back, key, 1));
+    rack.wait_until_copied();
+    assert_eq!(rack.operate("balance"), "ok\n");
+    insist(|| Ok(rack.operate("status")), |state| !state.contains("node 1 unit 0 member alive epoch 0"));
+    insist(
+        || back.stats("rack"),
+        |stats| {
+            stats
+                .iter()
+                .any(|(name, count)| name == "node:1:micro_shards" && count.parse::<u32>().unwrap() > 800)
+        },
+    );
+    (0..KEYS).for_each(|key| find(&mut back, key, 1));
+}
+
+#[test]
+fn a_node_without_its_memory_is_replaced() {
+    let mut rack = rack("copies");
+    let mut clients: Vec<Client> = [0, 2, 3].map(|node| rack.client(node)).into();
+    (0..KEYS).for_each(|key| store(&mut clients[key % 3], key, 0));
+    rack.lose(1, false);
+    (0..KEYS).for_each(|key| find(&mut clients[key % 3], key, 0));
+    rack.wait_until_copied();
+    // The copies that were at it are complete again.
+    rack.lose(2, false);
+    let mut clients: Vec<Client> = [0, 1, 3].map(|node| rack.client(node)).into();
+    (0..KEYS).for_each(|key| find(&mut clients[key % 3], key, 0));
+}
+
+#[test]
+fn a_copy_that_is_not_waited_for_says_how_far_it_is_behind() {
+    let rack = rack("owner");
+    let mut client = rack.client(0);
+    (0..KEYS).for_each(|key| store(&mut client, key, 0));
+    for node in [2, 3] {
+        assert!(stat(&mut client, &format!("follower:{node}:follows")) > 0);
+        rack.signal(node, Signal::STOP);
+    }
+    // No write waits.
+    let key = rack_key(&rack, &mut client);
+    assert_eq!(client.set(&key, b"later").unwrap(), "STORED");
+    insist(
+        || Ok([2, 3].map(|node| stat(&mut client, &format!("follower:{node}:behind_keys")))),
+        |it| it.iter().sum::<u64>() > 0,
+    );
+    [2, 3].into_iter().for_each(|node| rack.signal(node, Signal::CONT));
+    rack.wait_until_copied();
+    insist(
+        || Ok([2, 3].map(|node| stat(&mut client, &format!("follower:{node}:behind_keys")))),
+        |it| it.iter().sum::<u64>() == 0,
+    );
+}
+
+/// A key that node 0 owns.
+fn rack_key(rack: &Rack, client: &mut Client) -> String {
+    let is_own =
+        |key: &String| rack.operate(&format!("where {key}")).ends_with("node 0\n") && client.get(key).is_ok();
+    (0..).map(|number| format!("own{number}")).find(is_own).expect("node 0 owns some")
+}
