@@ -302,7 +302,7 @@ pub use config::{CHAIN_BUCKETS_MAX, CreateError, Eviction, StoreConfig, TierConf
 pub use create::{Cache, Store};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
-pub use minos_region::{Backing, MapError, OwnerState, Ownership};
+pub use minos_region::{Backing, Kept, MapError, MemoryKeeper, OwnerState, Ownership};
 pub use minos_sync::{Access, AnyWriter, Crcw, Crew, Erew};
 pub use mode::{Candidates, Lookup, Mode};
 pub use owner::Owner;

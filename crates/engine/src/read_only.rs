@@ -129,6 +129,11 @@ impl<M: Mode> ReadOnly<M> {
         self.hashing.hash(key)
     }
 
+    /// True if a keeper has the table's memory, too, so that it outlives its owner's process.
+    pub fn is_kept(&self) -> bool {
+        self.image.is_kept()
+    }
+
     /// As [`crate::Engine::clock_base`], when the table was mapped.
     pub fn clock_base(&self) -> u64 {
         self.clock_base

@@ -1,4 +1,4 @@
-//! Warm restart: a table on a file outlives its process (MICA keeps none; this is Minos's own).
+//! Warm restart: a table on a file, or at a keeper, outlives its process (MICA keeps none; this is Minos's own).
 //!
 //! A closed table is reopened if checksums show that its memory is unchanged, and heaps, index, logs, headers
 //! and keys agree. A table whose process was killed before closing is repaired: items that were being written
@@ -22,7 +22,7 @@ use crate::{
     saved::{CLOCK_BASE, VERSIONS},
     store::{Engine, Writing},
 };
-use minos_region::{Backing, Memory, Opened};
+use minos_region::{Memory, Opened};
 use minos_sync::{Access, AnyWriter, Crew};
 pub(crate) use outcome::named;
 use outcome::report;
@@ -37,7 +37,7 @@ use std::{
 };
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
-    /// Reopens the table in the file that `config` names, or creates one there. Without a file, as
+    /// Reopens the table in the file or at the keeper that `config` names, or creates one there. Without either, as
     /// [`Engine::create`].
     ///
     /// A reopened table keeps its file's seed of the key hash. Nothing that fails a check is served: the item
@@ -50,8 +50,8 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         Self::open_with_tokens(config).map(|(engine, _, opening)| (engine, opening))
     }
 
-    /// Saves the table in its file, so that [`Engine::open`] can reopen it.
-    /// Without a file it just drops the table.
+    /// Saves the table in its file or at its keeper, so that [`Engine::open`] can reopen it.
+    /// Without either it just drops the table.
     ///
     /// Takes as long as reading all memory in use and writing the file.
     ///
@@ -120,15 +120,25 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.saved().word(self.memory().region(), CLOCK_BASE).store(clock_base, Release);
     }
 
+    /// False if the table goes with this process: it has no file, and no keeper, or none any more.
+    pub fn is_lasting(&self) -> bool {
+        self.memory().is_lasting()
+    }
+
+    /// Notes, also for readers in other processes, that the keeper of the table's memory has ended.
+    pub fn forsake(&self) {
+        self.memory().forsake();
+    }
+
     fn open_with_tokens(config: &StoreConfig) -> Result<(Self, Tokens<A>, Opening), OpenError> {
         let plan = Plan::new::<M>(config)?;
         let create = |opening| {
             let (engine, tokens) = Self::found(config, &plan, plan.map(config)?)?;
             Ok((engine, tokens, opening))
         };
-        let Backing::File(path) = &config.backing else { return create(Opening::Created) };
+        let Some(path) = config.backing.lasting_name() else { return create(Opening::Created) };
         use minos_region::OpenError as Region;
-        let opened = match Memory::open(path, &plan.geometry) {
+        let opened = match Memory::open(&config.backing, &plan.geometry) {
             Err(Region::Absent { .. }) => create(Opening::Created),
             Err(error @ (Region::Damaged { .. } | Region::Length { .. })) => {
                 Self::begin_anew(config, &plan, path, &error.to_string())
@@ -202,7 +212,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         if !M::LOSES_SILENTLY {
             return Err(OpenError::Unreliable { path: path.to_owned(), reason: reason.to_owned() });
         }
-        let memory = Memory::replace(plan.geometry, path).map_err(CreateError::Map)?;
+        let memory = Memory::replace(plan.geometry, &config.backing).map_err(CreateError::Map)?;
         let (engine, tokens) = Self::found(config, plan, memory)?;
         Ok((engine, tokens, Opening::StartedEmpty { reason: reason.to_owned() }))
     }
@@ -227,7 +237,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Saves the writers' own state, and then marks the table as complete. What other processes read of it meanwhile,
     /// and afterwards, is as it was: no reader needs that state.
     fn leave<'a>(&'a self, writings: impl Iterator<Item = Writing<'a, M, A>>) -> Result<(), CloseError> {
-        if self.memory().region().path().is_none() {
+        if !self.memory().is_lasting() {
             // It goes with this process.
             self.memory().end_ownership();
             return Ok(());

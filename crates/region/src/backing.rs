@@ -2,6 +2,7 @@
 
 use crate::{
     file::{FileError, HUGE_PAGE_BYTES, Pages, RegionFile, failed, no_space},
+    kept::Kept,
     lent::Lent,
 };
 use rustix::{
@@ -33,6 +34,8 @@ pub enum Backing {
     /// A file, which is kept when the process ends. It must not exist yet:
     /// [`crate::Memory::open`] reopens one.
     File(PathBuf),
+    /// A memfd that a keeper has, too, so that it outlives the process. [`crate::Memory::open`] reopens it.
+    Kept(Kept),
     /// Memory that somebody else maps, such as a fabric that must allocate what it registers.
     Lent(Lent),
 }
@@ -72,6 +75,39 @@ pub enum MapError {
     },
 }
 
+impl Backing {
+    /// What it is called in messages if it outlives the process.
+    pub fn lasting_name(&self) -> Option<&Path> {
+        match self {
+            Self::File(path) => Some(path),
+            Self::Kept(kept) => Some(kept.keeper().name()),
+            _ => None,
+        }
+    }
+
+    /// The region that a process before this one has left.
+    pub(crate) fn open(&self) -> Result<RegionFile, FileError> {
+        match self {
+            Self::File(path) => RegionFile::open(path),
+            Self::Kept(kept) => RegionFile::open_kept(kept),
+            _ => Err(FileError::Missing),
+        }
+    }
+
+    /// Removes the region that a process has left, if it is not in use.
+    ///
+    /// # Errors
+    /// There is none, it is in use or something else, or the operating system or the keeper refuses.
+    pub fn remove(&self) -> Result<(), MapError> {
+        match self {
+            Self::File(path) => RegionFile::remove(path),
+            Self::Kept(kept) => RegionFile::remove_kept(kept),
+            _ => Err(FileError::Missing),
+        }
+        .map_err(MapError::file(self.lasting_name().unwrap_or(Path::new("memory"))))
+    }
+}
+
 impl fmt::Display for Backing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,15 +117,16 @@ impl fmt::Display for Backing {
             Self::SmallPages => f.write_str("small-pages"),
             Self::Memfd => f.write_str("memfd"),
             Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Kept(kept) => write!(f, "{}", kept.keeper().name().display()),
             Self::Lent(_) => f.write_str("lent"),
         }
     }
 }
 
 impl MapError {
-    /// For the file at `path`, or for a memfd.
-    pub(crate) fn file(path: Option<&Path>) -> impl Fn(FileError) -> Self {
-        move |reason| Self::File { path: path.unwrap_or(Path::new("a memfd")).to_owned(), reason }
+    /// For the file of this name.
+    pub(crate) fn file(name: &Path) -> impl Fn(FileError) -> Self {
+        move |reason| Self::File { path: name.to_owned(), reason }
     }
 }
 
@@ -121,11 +158,15 @@ impl Mapping {
             Backing::SmallPages => Self::small_pages(rounded),
             Backing::Memfd => {
                 let file = RegionFile::memfd().and_then(|file| Self::cleared_file(bytes, file));
-                return file.map_err(MapError::file(None));
+                return file.map_err(MapError::file(Path::new("a memfd")));
             }
             Backing::File(path) => {
                 let file = RegionFile::create(path).and_then(|file| Self::cleared_file(bytes, file));
-                return file.map_err(MapError::file(Some(path)));
+                return file.map_err(MapError::file(path));
+            }
+            Backing::Kept(kept) => {
+                let file = RegionFile::create_kept(kept, bytes).and_then(|file| Self::file(bytes, file));
+                return file.map_err(MapError::file(kept.keeper().name()));
             }
             Backing::Lent(lent) => Self::lent(bytes as usize, lent),
         }
@@ -171,10 +212,20 @@ impl Mapping {
         self.file.as_ref()?.path()
     }
 
+    /// True if a keeper has it, too.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.file.as_ref().is_some_and(RegionFile::is_kept)
+    }
+
+    /// What its file is called in messages.
+    pub(crate) fn name(&self) -> &Path {
+        self.file.as_ref().map_or(Path::new("memory"), RegionFile::name)
+    }
+
     /// Gives a new file its name, if there is a file.
     pub(crate) fn publish(&mut self) -> Result<(), MapError> {
         let Some(file) = &mut self.file else { return Ok(()) };
-        file.publish().map_err(MapError::file(file.path()))
+        file.publish().map_err(MapError::file(file.name()))
     }
 
     /// Writes the first `bytes` back to the file, if there is one.

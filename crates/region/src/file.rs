@@ -1,5 +1,6 @@
 //! The file of a region: opened once, locked, with all its blocks reserved before it is touched.
 
+use crate::kept::Kept;
 use rustix::{
     fd::{AsFd, BorrowedFd, OwnedFd},
     fs::{
@@ -31,7 +32,7 @@ const HUGETLBFS_MAGIC: u64 = 0x9584_58f6;
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Why a file cannot hold a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileError {
     /// There is no file.
     #[error("there is no such file")]
@@ -59,6 +60,12 @@ pub enum FileError {
     /// It holds something, but no region.
     #[error("it holds something else: if that is not needed, remove the file")]
     Foreign,
+    /// The keeper does not give it.
+    #[error("{said}")]
+    Keeper {
+        /// The reason.
+        said: String,
+    },
     /// The file system has no room for it.
     #[error("there is no room for its {bytes} bytes: {source}")]
     NoSpace {
@@ -96,10 +103,26 @@ pub(crate) enum Pages {
 #[derive(Debug)]
 pub(crate) struct RegionFile {
     fd: OwnedFd,
-    path: Option<PathBuf>,
-    /// The name of a file that is to be at `path` once it is complete.
-    staged: Option<PathBuf>,
+    home: Home,
     pub(crate) pages: Pages,
+}
+
+/// Where the next process finds a file.
+#[derive(Debug)]
+enum Home {
+    /// Nowhere: it is a memfd.
+    None,
+    Path {
+        path: PathBuf,
+        /// The name of a file that is to be at `path` once it is complete.
+        staged: Option<PathBuf>,
+    },
+    /// At a keeper: it is a memfd of that.
+    Keeper {
+        kept: Kept,
+        /// It is complete.
+        is_published: bool,
+    },
 }
 
 impl RegionFile {
@@ -107,7 +130,7 @@ impl RegionFile {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = fs::memfd_create("minos-region", flags).map_err(failed("create"))?;
         let pages = shared_memory_pages(None);
-        Ok(Self { fd, path: None, staged: None, pages })
+        Ok(Self { fd, home: Home::None, pages })
     }
 
     /// A new file for `path`, which must not exist. The file lies beside `path` until
@@ -115,31 +138,60 @@ impl RegionFile {
     pub(crate) fn create(path: &Path) -> Result<Self, FileError> {
         refuse_existing(path)?;
         let staged = staged(path);
-        let mut file = Self::lock(&staged, OFlags::CREATE)?;
+        let mut file = Self::open_locked(&staged, OFlags::CREATE)?;
         // A process killed during creation may have left the file.
         let is_new = file.len()? == 0 || matches!(file.pages, Pages::Reserved(_)) && file.header()?[0] == 0;
         if !is_new && !file.is_region()? {
             return Err(FileError::Foreign);
         }
         file.narrow()?;
-        file.path = Some(path.to_owned());
-        file.staged = Some(staged);
+        file.home = Home::Path { path: path.to_owned(), staged: Some(staged) };
+        Ok(file)
+    }
+
+    /// New memory of a keeper for a region of `bytes`. It is removed if [`RegionFile::publish`] is never called.
+    pub(crate) fn create_kept(kept: &Kept, bytes: u64) -> Result<Self, FileError> {
+        let fd = kept.keeper().create(bytes.next_multiple_of(HUGE_PAGE_BYTES as u64)).map_err(keeper)?;
+        Self::kept(kept, fd, false)
+    }
+
+    /// The memory that an earlier process has left at a keeper.
+    pub(crate) fn open_kept(kept: &Kept) -> Result<Self, FileError> {
+        let fd = kept.keeper().open().map_err(keeper)?.ok_or(FileError::Missing)?;
+        Self::kept(kept, fd, true)
+    }
+
+    fn kept(kept: &Kept, fd: OwnedFd, is_published: bool) -> Result<Self, FileError> {
+        let mut file = Self::of_descriptor(fd)?;
+        file.home = Home::Keeper { kept: kept.clone(), is_published };
+        // A lock belongs to the opened file, and the keeper has the same.
+        file.fd = file.opened_again(OFlags::RDWR).map_err(failed("open"))?;
+        file.lock()?;
         Ok(file)
     }
 
     /// Gives a new file its name; fails if the name has been taken meanwhile.
     pub(crate) fn publish(&mut self) -> Result<(), FileError> {
-        let (Some(path), Some(staged)) = (&self.path, &self.staged) else { return Ok(()) };
-        match fs::renameat_with(CWD, staged, CWD, path, RenameFlags::NOREPLACE) {
+        let (path, staged) = match &mut self.home {
+            Home::Path { path, staged } => (path, staged),
+            Home::Keeper { kept, is_published } => {
+                kept.keeper().publish().map_err(keeper)?;
+                *is_published = true;
+                return Ok(());
+            }
+            Home::None => return Ok(()),
+        };
+        let Some(name) = &*staged else { return Ok(()) };
+        match fs::renameat_with(CWD, name, CWD, &*path, RenameFlags::NOREPLACE) {
             // The file system cannot do both at once.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 refuse_existing(path)?;
-                fs::rename(staged, path).map_err(failed("rename"))?;
+                fs::rename(name, &*path).map_err(failed("rename"))?;
             }
             Err(Errno::EXIST) => return Err(FileError::Exists),
             renamed => renamed.map_err(failed("rename"))?,
         }
-        self.staged = None;
+        *staged = None;
         sync_folder(path)
     }
 
@@ -151,8 +203,13 @@ impl RegionFile {
         fs::unlink(path).map_err(failed("remove"))
     }
 
+    /// Removes the memory of a keeper. Existing mappings of it are empty then.
+    pub(crate) fn remove_kept(kept: &Kept) -> Result<(), FileError> {
+        kept.keeper().remove().map_err(keeper)
+    }
+
     pub(crate) fn open(path: &Path) -> Result<Self, FileError> {
-        Self::lock(path, OFlags::empty())
+        Self::open_locked(path, OFlags::empty())
     }
 
     /// The file at `path`, which its owner may have locked, to be read only.
@@ -173,18 +230,26 @@ impl RegionFile {
 
     /// Another descriptor of the same file, which can only be read.
     pub(crate) fn descriptor_to_read(&self) -> Result<OwnedFd, Errno> {
-        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        fs::open(link, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        self.opened_again(OFlags::RDONLY)
     }
 
-    fn lock(path: &Path, more: OFlags) -> Result<Self, FileError> {
+    fn opened_again(&self, access: OFlags) -> Result<OwnedFd, Errno> {
+        let link = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
+        fs::open(link, access | OFlags::CLOEXEC, Mode::empty())
+    }
+
+    fn open_locked(path: &Path, more: OFlags) -> Result<Self, FileError> {
         let (file, stat) = Self::open_with(path, OFlags::RDWR | more)?;
-        fs::flock(&file.fd, FlockOperation::NonBlockingLockExclusive).map_err(|source| match source {
-            Errno::WOULDBLOCK => FileError::Locked,
-            source => failed("lock")(source),
-        })?;
+        file.lock()?;
         refuse_other(path, &stat)?;
         Ok(file)
+    }
+
+    fn lock(&self) -> Result<(), FileError> {
+        fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive).map_err(|source| match source {
+            Errno::WOULDBLOCK => FileError::Locked,
+            source => failed("lock")(source),
+        })
     }
 
     /// The file at `path`, not locked yet.
@@ -197,7 +262,7 @@ impl RegionFile {
             source => failed("open")(source),
         })?;
         let (mut file, stat) = Self::looked_at(fd)?;
-        file.path = Some(path.to_owned());
+        file.home = Home::Path { path: path.to_owned(), staged: None };
         Ok((file, stat))
     }
 
@@ -211,21 +276,34 @@ impl RegionFile {
             return Err(FileError::Owner { owner, user });
         }
         let pages = pages_of(fd.as_fd(), &stat)?;
-        Ok((Self { fd, path: None, staged: None, pages }, stat))
+        Ok((Self { fd, home: Home::None, pages }, stat))
     }
 
     /// Where it is; a memfd is nowhere.
     pub(crate) fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
+        if let Home::Path { path, .. } = &self.home { Some(path) } else { None }
+    }
+
+    /// What it is called in messages.
+    pub(crate) fn name(&self) -> &Path {
+        match &self.home {
+            Home::None => Path::new("a memfd"),
+            Home::Path { path, .. } => path,
+            Home::Keeper { kept, .. } => kept.keeper().name(),
+        }
+    }
+
+    /// True if a keeper has it, too.
+    pub(crate) fn is_kept(&self) -> bool {
+        matches!(self.home, Home::Keeper { .. })
     }
 
     /// Removes all access rights but the owner's: the file holds the values of clients in the clear.
     pub(crate) fn narrow(&self) -> Result<(), FileError> {
         let mode = fs::fstat(&self.fd).map_err(failed("look at"))?.st_mode & 0o777;
         if mode & 0o077 != 0 {
-            let path = self.path().map(|path| tracing::field::display(path.display()));
             tracing::warn!(
-                path,
+                path = %self.name().display(),
                 mode = format!("{mode:o}"),
                 "others had access to the region: it is mode 600 now"
             );
@@ -279,7 +357,7 @@ impl RegionFile {
             io::pwrite(&self.fd, &MAGIC.to_ne_bytes(), 0).map_err(no_space(bytes))?;
         }
         fs::ftruncate(&self.fd, bytes).map_err(no_space(bytes))?;
-        if self.path.is_none() {
+        if self.path().is_none() {
             // A reader that has a memfd mapped would die of a page that is gone.
             let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
             fs::fcntl_add_seals(&self.fd, seals).map_err(failed("seal"))?;
@@ -302,7 +380,8 @@ impl RegionFile {
 
     /// A readable description of the file and its page size.
     pub(crate) fn text(&self) -> String {
-        let name = self.path().map_or("a memfd".to_owned(), |path| format!("file {}", path.display()));
+        let kind = if self.path().is_some() { "file " } else { "" };
+        let name = format!("{kind}{}", self.name().display());
         match self.pages {
             Pages::Small => format!("{name} in pages of 4 KiB"),
             Pages::Advised | Pages::Huge => format!("{name} in transparent huge pages of 2 MiB"),
@@ -320,10 +399,17 @@ impl AsFd for RegionFile {
 
 impl Drop for RegionFile {
     fn drop(&mut self) {
-        if let Some(staged) = &self.staged
-            && let Err(error) = fs::unlink(staged)
-        {
-            tracing::warn!(%error, path = %staged.display(), "cannot remove a region that was never complete");
+        let removed = match &self.home {
+            Home::Path { staged: Some(staged), .. } => {
+                fs::unlink(staged).map_err(|error| (staged.as_path(), error.to_string()))
+            }
+            Home::Keeper { kept, is_published: false } => {
+                kept.keeper().remove().map_err(|error| (kept.keeper().name(), error))
+            }
+            _ => Ok(()),
+        };
+        if let Err((path, error)) = removed {
+            tracing::warn!(%error, path = %path.display(), "cannot remove a region that was never complete");
         }
     }
 }
@@ -360,6 +446,10 @@ fn sync_folder(path: &Path) -> Result<(), FileError> {
     }
 }
 
+fn keeper(said: String) -> FileError {
+    FileError::Keeper { said }
+}
+
 pub(crate) fn failed(action: &'static str) -> impl Fn(Errno) -> FileError {
     move |source| FileError::System { action, source }
 }
@@ -378,7 +468,8 @@ fn pages_of(fd: BorrowedFd<'_>, stat: &Stat) -> Result<Pages, FileError> {
     let system = fs::fstatfs(fd).map_err(failed("look at"))?;
     Ok(match system.f_type.cast_unsigned() {
         HUGETLBFS_MAGIC => Pages::Reserved(system.f_bsize.cast_unsigned() as usize),
-        TMPFS_MAGIC => shared_memory_pages(Some(stat.st_dev)),
+        // A memfd is of no mount.
+        TMPFS_MAGIC => shared_memory_pages(Some(stat.st_dev).filter(|_| stat.st_nlink > 0)),
         _ if is_direct(fd) => Pages::Direct,
         _ => Pages::Small,
     })

@@ -6,6 +6,7 @@
 //!      2   memory bytes     6   engine's layout    10   boot in which it was last whole (2 words)
 //!      3   partitions       7   hash seed          12   times it was opened
 //!                                                 13   micro-shards
+//!                                                 14   1 if a keeper has it, too
 //! ```
 
 use crate::{
@@ -13,6 +14,7 @@ use crate::{
     layout::Geometry,
     offset::Offset,
     region::Region,
+    view::View,
 };
 use minos_sync::words::WORD_BYTES;
 use std::sync::atomic::{
@@ -39,6 +41,7 @@ const CHECKSUM: usize = 9;
 const BOOT: usize = 10;
 const STARTS: usize = 12;
 const MICRO_SHARDS: usize = 13;
+const KEPT: usize = 14;
 
 /// Words that are summed up at a time.
 const BLOCK_WORDS: usize = 512;
@@ -94,6 +97,15 @@ impl<'a> Header<'a> {
         boot != BootId::default() && boot == [self.at(BOOT), self.at(BOOT + 1)]
     }
 
+    /// Says whether the memory outlives its process although it has no path.
+    pub(crate) fn set_kept(self, is_kept: bool) {
+        self.put(KEPT, is_kept.into());
+    }
+
+    pub(crate) fn is_kept(self) -> bool {
+        self.at(KEPT) == 1
+    }
+
     pub(crate) fn starts(self) -> u64 {
         self.at(STARTS)
     }
@@ -110,6 +122,11 @@ impl<'a> Header<'a> {
     fn put(self, at: usize, value: u64) {
         self.words[at].store(value, Relaxed);
     }
+}
+
+/// As [`Header::is_kept`], of a region that another process writes.
+pub(crate) fn is_kept_seen(view: &View) -> bool {
+    view.word(Offset::from_words(KEPT as u64)).load(Relaxed) == 1
 }
 
 pub(crate) fn state_of(words: &Words) -> u64 {

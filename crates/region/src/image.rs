@@ -113,6 +113,11 @@ impl Image {
         self.layout.owners.seen(&self.view, micro_shard)
     }
 
+    /// True if a keeper has the region, too, so that it outlives its owner's process.
+    pub fn is_kept(&self) -> bool {
+        header::is_kept_seen(&self.view)
+    }
+
     /// As [`crate::Memory::partition_start`].
     pub fn partition_start(&self, partition: usize) -> Offset {
         self.layout.partition_start(partition)

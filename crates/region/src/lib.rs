@@ -4,21 +4,22 @@
 //! the engine's concern. A [`View`] has a region's words without the right to store, and an [`Image`] is a
 //! read-only mapping of a region that another process writes.
 //!
-//! A region on a file outlives its process: [`Memory::mark_clean`] closes it, [`Memory::open`] reopens it and
-//! reports whether it was closed, and [`Memory::rebuild`] repairs a region that a killed process left.
+//! A region on a file, or of a [`MemoryKeeper`], outlives its process: [`Memory::mark_clean`] closes it,
+//! [`Memory::open`] reopens it and reports whether it was closed, and [`Memory::rebuild`] repairs a region that a
+//! killed process left.
 //!
 //! ```
 //! use minos_region::{Backing, Geometry, Memory, Opened};
 //! # let dir = tempfile::tempdir()?;
-//! let path = dir.path().join("region");
+//! let backing = Backing::File(dir.path().join("region"));
 //! let geometry = Geometry { memory_bytes: 1 << 20, partitions: 1, ..Geometry::default() };
-//! let mut memory: Memory = Memory::create(geometry, &Backing::File(path.clone()))?;
+//! let mut memory: Memory = Memory::create(geometry, &backing)?;
 //! memory.publish()?;
 //! let mut heap = memory.partition_heap(0);
 //! let chunk = memory.allocate_shared(&mut heap, 10).ok_or("full")?;
 //! memory.close()?;
 //!
-//! let Opened::Clean(memory) = Memory::open(&path, &geometry)? else { return Err("unclean".into()) };
+//! let Opened::Clean(memory) = Memory::open(&backing, &geometry)? else { return Err("unclean".into()) };
 //! let memory: Memory = memory;
 //! memory.free(&mut memory.partition_heap(0), chunk);
 //! assert_eq!(memory.starts(), 2);
@@ -35,6 +36,7 @@ mod file;
 mod header;
 mod heap;
 mod image;
+mod kept;
 mod layout;
 mod lent;
 mod map;
@@ -56,6 +58,7 @@ pub use file::FileError;
 pub use header::LAYOUT_VERSION;
 pub use heap::{Heap, HeapStats};
 pub use image::Image;
+pub use kept::{Kept, MemoryKeeper};
 pub use layout::Geometry;
 pub use lent::{Lender, Lent};
 pub use map::Map;

@@ -55,7 +55,7 @@ impl<A: Access> Memory<A> {
     pub(crate) fn lay_out(region: Region, geometry: Geometry, layout: Layout) -> Result<Self, MapError> {
         let header = Header::of(&region);
         header.set_state(IN_USE);
-        region.sync_header().map_err(failed("write to")).map_err(MapError::file(region.path()))?;
+        region.sync_header().map_err(failed("write to")).map_err(MapError::file(region.name()))?;
         let (chunks, middle) = (layout.chunks_start, layout.reserve_start);
         let (mut heap, mut reserve) = (Heap::new(root_state(), false), Heap::new(reserve_state(), false));
         heap.add_span(&region, chunks, middle.words() - chunks.words());
@@ -78,12 +78,23 @@ impl<A: Access> Memory<A> {
         }
     }
 
-    /// Gives the file of a new region its name. Without a file there is nothing to do.
+    /// Gives the file of a new region its name, or lets the keeper keep it. Without either there is nothing to do.
     ///
     /// # Errors
     /// If there is a file of that name by now, or the operating system refuses.
     pub fn publish(&mut self) -> Result<(), MapError> {
+        Header::of(&self.region).set_kept(self.region.is_kept());
         self.region.publish()
+    }
+
+    /// True if the next process can [`Memory::open`] it.
+    pub fn is_lasting(&self) -> bool {
+        self.region.path().is_some() || Header::of(&self.region).is_kept()
+    }
+
+    /// Notes, also for readers in other processes, that the keeper of this memory has ended: it goes with this process.
+    pub fn forsake(&self) {
+        Header::of(&self.region).set_kept(false);
     }
 
     /// The region itself.

@@ -2,7 +2,7 @@
 
 use crate::{
     backing::{Backing, MapError, Mapping},
-    file::{FileError, MAGIC, RegionFile, Words},
+    file::{FileError, MAGIC, Words},
     header::{self, CLEAN, DAMAGED, Header, IN_USE, LAYOUT_VERSION, boot_id},
     layout::{Geometry, Layout},
     memory::Memory,
@@ -91,7 +91,7 @@ pub enum OpenError {
 }
 
 impl<A: Access> Memory<A> {
-    /// Maps the region in the file at `path`, and checks it.
+    /// Maps the region that a process has left in a file or at a keeper, and checks it.
     ///
     /// `expected` is the geometry of its creation, except the seed of the key hash, which is the region's own
     /// and is found in [`Memory::geometry`] afterwards. Reads all memory that is not free.
@@ -99,9 +99,10 @@ impl<A: Access> Memory<A> {
     /// # Errors
     /// If there is no region, if its geometry differs, if it is open elsewhere,
     /// or if it was closed and is damaged.
-    pub fn open(path: &Path, expected: &Geometry) -> Result<Opened<A>, OpenError> {
+    pub fn open(backing: &Backing, expected: &Geometry) -> Result<Opened<A>, OpenError> {
+        let path = backing.lasting_name().unwrap_or(Path::new("memory"));
         let failed = file_error(path);
-        let file = RegionFile::open(path).map_err(&failed)?;
+        let file = backing.open().map_err(&failed)?;
         let words = file.header().map_err(&failed)?;
         identify(&words, path)?;
         file.narrow().map_err(&failed)?;
@@ -131,15 +132,15 @@ impl<A: Access> Memory<A> {
         }
     }
 
-    /// Removes the region at `path`, which must not be in use, and makes a new one in its place as
-    /// [`Memory::create`] does. Existing mappings of the old one stay valid.
+    /// Removes the region of a file or keeper, which must not be in use, and makes a new one in its place as
+    /// [`Memory::create`] does. Existing mappings of the old one stay valid; that of a keeper is empty then.
     ///
     /// # Errors
     /// If there is no region, if it is in use, or if the operating system refuses the memory.
-    pub fn replace(geometry: Geometry, path: &Path) -> Result<Self, MapError> {
+    pub fn replace(geometry: Geometry, backing: &Backing) -> Result<Self, MapError> {
         // First, because there may not be room for two.
-        RegionFile::remove(path).map_err(MapError::file(Some(path)))?;
-        Self::create(geometry, &Backing::File(path.to_owned()))
+        backing.remove()?;
+        Self::create(geometry, backing)
     }
 
     /// Writes everything to the file, then marks it as complete. To be called last: if the region is written
@@ -178,6 +179,7 @@ impl<A: Access> Memory<A> {
         let header = Header::of(self.region());
         self.region().sync().map_err(sync_error)?;
         header.set_boot(boot_id());
+        header.set_kept(self.region().is_kept());
         header.count_start();
         self.region().sync_header().map_err(sync_error)
     }
@@ -215,6 +217,7 @@ impl<A: Access> Memory<A> {
         header.set_state(IN_USE);
         self.region().sync_header().map_err(sync_error)?;
         header.set_boot(boot_id());
+        header.set_kept(self.region().is_kept());
         header.count_start();
         self.region().sync_header().map_err(sync_error)?;
         Ok(self)

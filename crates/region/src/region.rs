@@ -69,6 +69,16 @@ impl Region {
         self.mapping.path()
     }
 
+    /// True if a keeper has it, too.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.mapping.is_kept()
+    }
+
+    /// What its file is called in messages.
+    pub(crate) fn name(&self) -> &Path {
+        self.mapping.name()
+    }
+
     /// A descriptor of the region's file or memfd, which can only be read: for [`crate::Image::from_descriptor`].
     ///
     /// # Errors

@@ -116,14 +116,14 @@ impl<const REPAIRS: bool> Subject for Table<REPAIRS> {
     const EVICTS: bool = false;
 
     fn open(path: &Path) -> Result<(Self, Restart), String> {
-        match Memory::open(path, &GEOMETRY) {
+        let backing = Backing::File(path.to_owned());
+        match Memory::open(&backing, &GEOMETRY) {
             Ok(Opened::Clean(memory)) => Ok((Self::new(memory), Restart::Clean)),
             Ok(Opened::Unclean { memory, same_boot: true }) => {
                 Ok((Self::repaired(memory)?, Restart::Repaired))
             }
             Ok(Opened::Unclean { .. }) => Err("the machine has not run since".to_owned()),
             Err(OpenError::Absent { .. }) => {
-                let backing = Backing::File(path.to_owned());
                 let mut memory = Memory::create(GEOMETRY, &backing).map_err(|error| error.to_string())?;
                 memory.publish().map_err(|error| error.to_string())?;
                 Ok((Self::new(memory), Restart::New))

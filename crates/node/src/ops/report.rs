@@ -25,6 +25,7 @@ pub(crate) fn report<M: Mode>(engine: &Engine<M>, admin: &dyn Admin, group: Stat
         }
         StatsGroup::Minos => {
             admin.stats(group, emit);
+            emit("store_lasting", &u8::from(engine.is_lasting()));
             store(&engine.stats(), emit);
         }
     }

@@ -69,10 +69,10 @@ impl<M: Mode> Attacher<M> {
         }
     }
 
-    /// A node is gone. If its memory is a file, the node continues with it when it comes back, and first says in it that
-    /// it is not to be read: until then all its items are there. Other memory is not used again.
-    fn note_loss(&self, Attached { node, is_kept, .. }: &Attached<M>) {
-        if *is_kept {
+    /// A node is gone. If its memory is a file or at a keeper, the node continues with it when it comes back, and first
+    /// says in it that it is not to be read: until then all its items are there. Other memory is not used again.
+    fn note_loss(&self, Attached { node, is_file, table, .. }: &Attached<M>) {
+        if *is_file || table.is_kept() {
             self.rack.lose(*node, "attached, but its node is gone");
             tracing::warn!(node, "a node of the unit is gone; its items are read on");
         } else {
@@ -124,7 +124,7 @@ pub(super) fn attach<M: Mode>(rack: &Rack<M>, store: &Engine<M>, node: usize) ->
     let stream = UnixStream::connect(memory_path(path))?;
     stream.set_read_timeout(Some(PASS_MAX))?;
     let memory = take_file(&stream)?;
-    let is_kept = File::from(memory.try_clone()?).metadata()?.nlink() > 0;
+    let is_file = File::from(memory.try_clone()?).metadata()?.nlink() > 0;
     let table = ReadOnly::<M>::from_descriptor(memory).map_err(io::Error::other)?;
     if table.hash(b"minos") != store.hash(b"minos") {
         rack.lose(node, "refused: it hashes keys otherwise (--hash-seed)");
@@ -136,7 +136,7 @@ pub(super) fn attach<M: Mode>(rack: &Rack<M>, store: &Engine<M>, node: usize) ->
     }
     stream.set_nonblocking(true)?;
     let stream = Socket::from_nonblocking(stream.into());
-    Ok(Attached { node, stream, table: Arc::new(table), is_kept })
+    Ok(Attached { node, stream, table: Arc::new(table), is_file })
 }
 
 /// The attached memory of another node.
@@ -146,7 +146,7 @@ pub(super) struct Attached<M: Mode> {
     stream: Socket,
     pub(super) table: Arc<ReadOnly<M>>,
     /// The memory is a file, which outlives the node.
-    is_kept: bool,
+    is_file: bool,
 }
 
 /// False once the other end has closed. It sends nothing.

@@ -43,21 +43,25 @@ impl Place {
         Self { path: dir.path().join("region"), _dir: dir }
     }
 
+    fn backing(&self) -> Backing {
+        Backing::File(self.path.clone())
+    }
+
     fn create(&self) -> Memory {
-        let mut memory = Memory::create(GEOMETRY, &Backing::File(self.path.clone())).unwrap();
+        let mut memory = Memory::create(GEOMETRY, &self.backing()).unwrap();
         memory.publish().unwrap();
         memory
     }
 
     /// A new one in place of the one that is there.
     fn replace(&self, geometry: Geometry) -> Memory {
-        let mut memory = Memory::replace(geometry, &self.path).unwrap();
+        let mut memory = Memory::replace(geometry, &self.backing()).unwrap();
         memory.publish().unwrap();
         memory
     }
 
     fn open(&self) -> Result<Opened<Crcw>, OpenError> {
-        Memory::open(&self.path, &EXPECTED)
+        Memory::open(&self.backing(), &EXPECTED)
     }
 
     /// A closed region with something of each kind in it; where the small chunk is.
@@ -140,9 +144,9 @@ fn what_was_closed_is_there_again() {
 fn every_mode_of_access_opens_what_another_closed() {
     let place = Place::new();
     place.closed();
-    let Opened::Clean(memory) = Memory::<Erew>::open(&place.path, &EXPECTED).unwrap() else { panic!() };
+    let Opened::Clean(memory) = Memory::<Erew>::open(&place.backing(), &EXPECTED).unwrap() else { panic!() };
     memory.close().unwrap();
-    let Opened::Clean(memory) = Memory::<Crew>::open(&place.path, &EXPECTED).unwrap() else { panic!() };
+    let Opened::Clean(memory) = Memory::<Crew>::open(&place.backing(), &EXPECTED).unwrap() else { panic!() };
     memory.close().unwrap();
 }
 
@@ -182,9 +186,9 @@ fn nobody_else_gets_a_region_in_use() {
     let memory = place.create();
     let length = place.length();
     assert!(matches!(place.open(), Err(OpenError::File { reason: FileError::Locked, .. })));
-    let again = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
+    let again = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap_err();
     assert!(matches!(&again, MapError::File { reason: FileError::Exists, .. }), "{again}");
-    let replaced = Memory::<Crcw>::replace(GEOMETRY, &place.path).unwrap_err();
+    let replaced = Memory::<Crcw>::replace(GEOMETRY, &place.backing()).unwrap_err();
     assert!(matches!(&replaced, MapError::File { reason: FileError::Locked, .. }), "{replaced}");
     assert!(replaced.to_string().contains("in use by another store"), "{replaced}");
     assert_eq!(place.length(), length);
@@ -197,7 +201,7 @@ fn a_file_that_is_there_is_never_overwritten() {
     let place = Place::new();
     place.closed();
     let before = fs::read(&place.path).unwrap();
-    let again = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
+    let again = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap_err();
     assert!(again.to_string().contains("there is a file already"), "{again}");
     assert!(fs::read(&place.path).unwrap() == before);
     clean(place.open()).close().unwrap();
@@ -270,7 +274,7 @@ fn other_parameters_are_named() {
         (Geometry { micro_shards: 12, ..GEOMETRY }, "micro-shards 11, but 12"),
     ];
     for (expected, text) in cases {
-        let error = Memory::<Crcw>::open(&place.path, &expected).unwrap_err();
+        let error = Memory::<Crcw>::open(&place.backing(), &expected).unwrap_err();
         assert!(matches!(error, OpenError::Differs { .. }) && error.to_string().contains(text), "{error}");
     }
     assert!(place.open().is_ok());
@@ -304,9 +308,9 @@ fn what_was_never_finished_is_absent() {
     let place = Place::new();
     let is_absent = || matches!(place.open(), Err(OpenError::Absent { .. }));
     assert!(is_absent());
-    let memory = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap();
+    let memory = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap();
     assert!(is_absent() && place.staged().exists());
-    let busy = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
+    let busy = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap_err();
     assert!(matches!(&busy, MapError::File { reason: FileError::Locked, .. }), "{busy}");
     drop(memory);
     assert!(is_absent() && !place.staged().exists());
@@ -333,9 +337,9 @@ fn what_was_found_to_contradict_itself_stays_damaged() {
 fn what_is_no_region_is_left_alone() {
     let place = Place::new();
     let refuse = |path: &Path, reason: FileError| {
-        let opened = Memory::<Crcw>::open(path, &EXPECTED).unwrap_err();
+        let opened = Memory::<Crcw>::open(&Backing::File(path.to_owned()), &EXPECTED).unwrap_err();
         assert!(matches!(&opened, OpenError::File { reason: found, .. } if *found == reason), "{opened}");
-        let replaced = Memory::<Crcw>::replace(GEOMETRY, path).unwrap_err();
+        let replaced = Memory::<Crcw>::replace(GEOMETRY, &Backing::File(path.to_owned())).unwrap_err();
         assert!(matches!(&replaced, MapError::File { reason: found, .. } if *found == reason), "{replaced}");
         let created = Memory::<Crcw>::create(GEOMETRY, &Backing::File(path.to_owned())).unwrap_err();
         assert!(matches!(&created, MapError::File { reason: FileError::Exists, .. }), "{created}");
@@ -349,7 +353,7 @@ fn what_is_no_region_is_left_alone() {
     }
     fs::write(place.staged(), b"another's").unwrap();
     fs::remove_file(&place.path).unwrap();
-    let created = Memory::<Crcw>::create(GEOMETRY, &Backing::File(place.path.clone())).unwrap_err();
+    let created = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap_err();
     assert!(matches!(&created, MapError::File { reason: FileError::Foreign, .. }), "{created}");
     assert_eq!(fs::read(place.staged()).unwrap(), b"another's");
     let beside = |name| place.path.with_file_name(name);
