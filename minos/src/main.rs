@@ -5,6 +5,7 @@
 mod admin;
 mod client;
 mod ctl;
+mod keeper;
 #[cfg(feature = "lab")]
 mod lab;
 #[cfg(not(feature = "lab"))]
@@ -40,6 +41,7 @@ enum Command {
     Ctl(ctl::CtlArgs),
     Del(client::DelArgs),
     Get(client::GetArgs),
+    Keeper(keeper::KeeperArgs),
     Rack(rack::RackArgs),
     Secret(secret::SecretArgs),
     Serve(Box<serve::ServeOptions>),
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Ctl(args) => ctl::run(args),
         Command::Del(args) => return client::exit_code(args.run()),
         Command::Get(args) => return client::exit_code(args.run()),
+        Command::Keeper(args) => keeper::run(args),
         Command::Rack(args) => rack::run(args),
         Command::Secret(args) => secret::run(args),
         Command::Set(args) => return client::exit_code(args.run()),

@@ -11,7 +11,7 @@ use std::{
 
 use common::{
     Wanted, connect,
-    kills::{Promise, kill_and_check},
+    kills::{Promise, Region, kill_and_check},
     refusal, stop,
 };
 use minos_client::{Config, StoreOptions, blocking};
@@ -197,8 +197,10 @@ fn native_changes_that_were_acknowledged_survive_a_kill() {
 
 #[test]
 fn kills_lose_nothing_that_was_acknowledged() {
-    kill_and_check(Promise { durability: "flush", has_region: false }, 2, 1);
-    kill_and_check(Promise { durability: "none", has_region: true }, 2, 2);
+    kill_and_check(Promise { durability: "flush", region: Region::None }, 2, 1);
+    kill_and_check(Promise { durability: "none", region: Region::File }, 2, 2);
+    kill_and_check(Promise { durability: "none", region: Region::Keeper }, 2, 3);
+    kill_and_check(Promise { durability: "flush", region: Region::Keeper }, 2, 4);
 }
 
 #[test]

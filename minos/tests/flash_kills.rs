@@ -3,16 +3,16 @@
 
 mod common;
 
-use common::kills::{Promise, kill_and_check};
+use common::kills::{Promise, Region, kill_and_check};
 
 /// Kills if nobody says how many.
 const KILLS: u64 = 200;
 
 const PROMISES: [Promise; 4] = [
-    Promise { durability: "flush", has_region: false },
-    Promise { durability: "flush", has_region: true },
-    Promise { durability: "none", has_region: true },
-    Promise { durability: "interval", has_region: true },
+    Promise { durability: "flush", region: Region::None },
+    Promise { durability: "flush", region: Region::File },
+    Promise { durability: "none", region: Region::File },
+    Promise { durability: "interval", region: Region::File },
 ];
 
 #[test]
@@ -26,5 +26,5 @@ fn what_was_acknowledged_survives_kills() {
 #[test]
 #[should_panic(expected = "instead of")]
 fn control_without_a_promise_acknowledged_changes_are_lost() {
-    kill_and_check(Promise { durability: "none", has_region: false }, 50, 0);
+    kill_and_check(Promise { durability: "none", region: Region::None }, 50, 0);
 }

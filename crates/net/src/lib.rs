@@ -22,7 +22,7 @@ pub use affinity::{allowed_cpus, pin_to, processor_time};
 pub use epoll::Epoll;
 pub use io::{Io, Kernel};
 pub use listener::{Accepted, Listener};
-pub use pass::{pass_file, take_file};
+pub use pass::{check_user, pass_file, take_file};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
 pub use port::{Port, PortFacts, PortOptions};
 pub use socket::{Progress, SILENCE_MAX, Socket};

@@ -56,11 +56,15 @@ pub fn take_file(stream: &UnixStream) -> io::Result<OwnedFd> {
     file.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "no file was passed"))
 }
 
-/// An error unless the process at the other end runs as this one's user, or as root.
-fn check_user(stream: BorrowedFd<'_>) -> io::Result<()> {
-    let user = sockopt::socket_peercred(stream)?.uid;
+/// The number of the process at the other end of a Unix socket, which must run as this one's user, or as root.
+///
+/// # Errors
+/// It is another user's, or the kernel refuses.
+pub fn check_user(stream: BorrowedFd<'_>) -> io::Result<u32> {
+    let peer = sockopt::socket_peercred(stream)?;
+    let user = peer.uid;
     if user == geteuid() || user.is_root() {
-        return Ok(());
+        return Ok(peer.pid.as_raw_nonzero().get().cast_unsigned());
     }
     let text = format!("the process at the other end belongs to user {}", user.as_raw());
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))

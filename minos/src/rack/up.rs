@@ -1,6 +1,7 @@
 //! `minos rack up`: the nodes of a rack as processes of this machine.
 
 use std::{
+    ffi::OsString,
     fs,
     io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, SocketAddr},
@@ -76,6 +77,9 @@ pub(crate) struct UpArgs {
     /// Folder for sockets and memory [default: a new one on tmpfs, removed at the end]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Socket of a `minos keeper` that keeps the nodes' memory, instead of files in --dir
+    #[arg(long, value_name = "PATH", requires = "dir")]
+    keeper: Option<PathBuf>,
     /// End when the process ends that has started this one
     #[arg(long, hide = true)]
     ends_with_parent: bool,
@@ -288,7 +292,7 @@ impl Up<'_> {
         let native = self.args.native(node);
         command.args(native.map(|address| format!("--native={address}")));
         command.arg("--coordinator").arg(folder.join(COORDINATOR));
-        command.arg("--region").arg(folder.join(format!("node-{node}.region")));
+        command.arg("--region").arg(self.region(node));
         command.args(["--pin", "off", "--poll", "sleep", "--ends-with-parent"]).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.spawn().context("cannot start a node")?;
@@ -303,6 +307,19 @@ impl Up<'_> {
         let _ = process.kill();
         let _ = process.wait();
         Err(error.context(format!("node {node} does not start")))
+    }
+
+    /// Where a node's memory is kept.
+    fn region(&self, node: usize) -> OsString {
+        match &self.args.keeper {
+            None => self.folder.path.join(format!("node-{node}.region")).into(),
+            Some(keeper) => {
+                let mut place = OsString::from("keeper:");
+                place.push(keeper);
+                place.push(format!("=node-{node}"));
+                place
+            }
+        }
     }
 
     fn stop(&mut self) {

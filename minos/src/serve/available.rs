@@ -44,6 +44,11 @@ pub(super) fn memory_default(available: Option<Available>) -> SizeText {
     SizeText(half.min(MEMORY_DEFAULT) >> 20 << 20)
 }
 
+/// Bytes of memory of the machine, or of this process's control group if that has less; `None` if nobody knows.
+pub(crate) fn memory_of_machine() -> Option<u64> {
+    Available::read().map(|available| available.bytes)
+}
+
 /// The total in `/proc/meminfo`.
 fn machine_bytes(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

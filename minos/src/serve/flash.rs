@@ -123,15 +123,12 @@ impl FlashOptions {
     pub(super) fn open(
         &self,
         flash: &FlashPath,
-        (engine, region): (EngineKind, Option<&Path>),
+        (engine, has_region): (EngineKind, bool),
         config: &StoreConfig,
         is_fixed: bool,
     ) -> anyhow::Result<(Keeper, Clock)> {
         // A cache does not yet keep all that it must not return.
-        ensure!(
-            region.is_none() || engine == EngineKind::Store,
-            "--region above --flash needs --engine store"
-        );
+        ensure!(!has_region || engine == EngineKind::Store, "--region above --flash needs --engine store");
         let name = format!("--flash {}", flash.path.display());
         let file = FileOptions { size_bytes: flash.size_bytes, create: true, ..FileOptions::default() };
         let device = open_soon(&flash.path, &file).with_context(|| name.clone())?;
@@ -146,9 +143,10 @@ impl FlashOptions {
             let room = if is_fixed { u64::MAX } else { minos_tier::value_bytes_max(&superblock.layout) };
             let value_bytes_max = config.value_bytes_max.min(room);
             let config = StoreConfig { hash_seed: superblock.hash_seed, value_bytes_max, ..config };
-            match region {
-                Some(region) => memory_above(&config, region, options.durability),
-                None => Ok((Arc::new(Tiered::create(&config)?), Memory::Empty)),
+            if has_region {
+                memory_above(&config, options.durability)
+            } else {
+                Ok((Arc::new(Tiered::create(&config)?), Memory::Empty))
             }
         });
         let (_, keeper, recovered) = opened.with_context(|| name.clone())?;
@@ -209,11 +207,7 @@ impl FlashOptions {
 }
 
 /// The engine above a table, and whether its memory outlived the last process.
-fn memory_above(
-    config: &StoreConfig,
-    region: &Path,
-    durability: Durability,
-) -> anyhow::Result<(Arc<Tiered>, Memory)> {
+fn memory_above(config: &StoreConfig, durability: Durability) -> anyhow::Result<(Arc<Tiered>, Memory)> {
     let (mut engine, opening) = Tiered::open(config)?;
     let mut memory = Memory::Kept;
     match opening {
@@ -221,7 +215,7 @@ fn memory_above(
         // What was dropped is on flash, and what is only in memory was not acknowledged.
         Opening::Repaired { dropped: 1.., .. } if durability == Durability::Flush => {
             drop(engine);
-            std::fs::remove_file(region)?;
+            config.backing.remove()?;
             (engine, memory) = (Tiered::open(config)?.0, Memory::Empty);
         }
         Opening::Repaired { .. } | Opening::Warm { .. } => {}

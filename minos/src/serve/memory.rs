@@ -19,10 +19,10 @@ pub(super) fn open<M: Mode>(
         tracing::warn!("{excess}: the server may be killed when it has filled that");
     }
     let store = match &options.region {
-        Some(path) => {
+        Some(place) => {
             let opened = Engine::<M>::open(config);
             // The cause was logged.
-            opened.with_context(|| format!("--region {}", path.display()))?.0
+            opened.with_context(|| format!("--region {place}"))?.0
         }
         None => Engine::create(config).with_context(|| format!("cannot make the {}", M::NAME))?,
     };
@@ -48,8 +48,13 @@ fn clock_of<M: Mode>(store: &Engine<M>) -> Clock {
 /// # Errors
 /// It cannot be written, or is still in use: the next server then has to repair it.
 pub(super) fn close<M: Mode>(options: &ServeOptions, store: Arc<Engine<M>>) -> anyhow::Result<()> {
-    let Some(path) = &options.region else { return Ok(()) };
-    store.close_shared().with_context(|| format!("--region {}: cannot be closed", path.display()))?;
-    tracing::info!(region = %path.display(), "region: closed");
+    let Some(place) = &options.region else { return Ok(()) };
+    let is_lasting = store.is_lasting();
+    store.close_shared().with_context(|| format!("--region {place}: cannot be closed"))?;
+    if is_lasting {
+        tracing::info!(region = %place, "region: closed");
+    } else {
+        tracing::warn!(region = %place, "region: lost, because its keeper has ended");
+    }
     Ok(())
 }

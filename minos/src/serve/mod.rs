@@ -7,6 +7,7 @@ mod memory;
 mod native;
 mod options;
 pub(crate) mod rack;
+mod region;
 mod values;
 
 use std::{io::Write, sync::Arc};
@@ -15,6 +16,7 @@ use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
 use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
 
+pub(crate) use available::memory_of_machine;
 pub(crate) use options::ServeOptions;
 pub(crate) use values::random_seed;
 #[cfg(feature = "lab")]
@@ -22,6 +24,7 @@ pub(crate) use values::{Evict, Order, Switch, parse_backing};
 
 use crate::{admin::Reserved, rack::end_with_parent};
 use flash::FlashPath;
+use region::Watch;
 use values::{AccessMode, EngineKind};
 
 /// Starts a server and serves until a signal or a client asks it to stop.
@@ -61,7 +64,9 @@ where
 {
     let (store, clock) = memory::open::<M>(options, store_config)?;
     server_config.clock = clock;
+    let watch = Watch::start(&store_config.backing, &store)?;
     serve_until_stopped(options, server_config, |config| Server::start(config, Arc::clone(&store)))?;
+    drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
     Ok(())
@@ -77,12 +82,14 @@ fn serve_above_flash(
     server_config.gathering = options.flash.gathering();
     server_config.promote = options.flash.promote();
     let is_fixed = options.max_item_size.is_some();
-    let above = (options.engine, options.region.as_deref());
+    let above = (options.engine, options.region.is_some());
     let (keeper, clock) = options.flash.open(flash, above, store_config, is_fixed)?;
     let store = Arc::clone(keeper.tier().engine());
     server_config.clock = clock;
     server_config.value_bytes_max = keeper.tier().engine().value_bytes_max();
+    let watch = Watch::start(&store_config.backing, &store)?;
     serve_until_stopped(options, server_config, |config| Server::start_above_flash(config, keeper))?;
+    drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
     Ok(())

@@ -11,6 +11,7 @@ use super::{
     flash::FlashOptions,
     native::NativeOptions,
     rack::{RackOptions, Serves},
+    region::RegionPlace,
     values::{
         AccessMode, EngineKind, Evict, Io, Order, Switch, designs, name_of, names, parse_backing, random_seed,
     },
@@ -61,13 +62,13 @@ pub(crate) struct ServeOptions {
     /// Partitions, a power of two [default: by the memory]
     #[arg(long, value_name = "N", help_heading = "Store")]
     pub(crate) partitions: Option<u32>,
-    /// Memory behind the store: auto, hugetlb, private, small-pages, memfd or file:/PATH
-    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = parse_backing, help_heading = "Store")]
-    pub(crate) backing: Backing,
-    /// File for the table, on tmpfs or DAX; it outlives the server, and the next server continues with its
-    /// items
-    #[arg(long, value_name = "PATH", conflicts_with = "backing", help_heading = "Store")]
-    pub(crate) region: Option<PathBuf>,
+    /// Memory behind the store: auto, hugetlb, private, small-pages, memfd or file:/PATH [default: auto]
+    #[arg(long, value_name = "KIND", value_parser = parse_backing, help_heading = "Store")]
+    pub(crate) backing: Option<Backing>,
+    /// Memory that outlives the server, so that the next server continues with its items: a file on tmpfs or DAX, or the
+    /// memory of this name at a `minos keeper`
+    #[arg(long, value_name = "PATH|keeper:PATH[=NAME]", help_heading = "Store")]
+    pub(crate) region: Option<RegionPlace>,
     /// Memory that only large values of a cache may take [default: an eighth, or room for the largest]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]
     pub(crate) large_reserve: Option<SizeText>,
@@ -245,7 +246,11 @@ impl ServeOptions {
             ),
             (
                 self.rack.rack.is_some()
-                    && matches!(self.backing, Backing::Private | Backing::Hugetlb | Backing::SmallPages),
+                    && self.region.is_none()
+                    && matches!(
+                        self.backing,
+                        Some(Backing::Private | Backing::Hugetlb | Backing::SmallPages)
+                    ),
                 "--rack: other nodes read this one's memory; use --region, or --backing memfd",
             ),
             (
@@ -255,7 +260,7 @@ impl ServeOptions {
         ];
         match missing.iter().find(|(asked, _)| *asked) {
             Some((_, text)) => anyhow::bail!("{text}"),
-            None => Ok(()),
+            None => self.region.as_ref().map_or(Ok(()), |region| region.check(self.backing.as_ref())),
         }
     }
 
@@ -302,7 +307,7 @@ impl ServeOptions {
             EngineKind::Cache => name_of(self.evict()),
             EngineKind::Store => "none".to_owned(),
         };
-        let region = self.region.as_ref().map(|path| ("region", path.display().to_string()));
+        let region = self.region.as_ref().map(|place| ("region", place.to_string()));
         let others = [
             ("evict", evict),
             ("chain_max", self.chain_max.to_string()),
@@ -319,10 +324,10 @@ impl ServeOptions {
         let mut config = StoreConfig::new(self.memory().0);
         config.partitions = self.partitions;
         config.backing = match (&self.region, &self.backing) {
-            (Some(path), _) => Backing::File(path.clone()),
+            (Some(place), backing) => place.backing(backing.as_ref()),
             // Other nodes read it.
-            (None, Backing::Auto) if self.rack.rack.is_some() => Backing::Memfd,
-            (None, backing) => backing.clone(),
+            (None, None | Some(Backing::Auto)) if self.rack.rack.is_some() => Backing::Memfd,
+            (None, backing) => backing.clone().unwrap_or_default(),
         };
         config.micro_shards = self.rack.micro_shards();
         config.value_bytes_max = self.value_bytes_max();

@@ -15,7 +15,7 @@ use minos_testkit::{Client, Server};
 use rand::RngExt as _;
 use tempfile::TempDir;
 
-use super::{Wanted, connect, start};
+use super::{Wanted, connect, keeper::Keeper, start};
 
 const CLIENTS: u64 = 4;
 /// With their values, more than memory holds.
@@ -26,17 +26,26 @@ const VALUE_BYTES_MAX: u32 = 9000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Promise {
     pub(crate) durability: &'static str,
-    pub(crate) has_region: bool,
+    pub(crate) region: Region,
+}
+
+/// Where the memory is that outlives a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Region {
+    None,
+    File,
+    Keeper,
 }
 
 impl Promise {
-    fn serve(&self, folder: &Path) -> Server {
+    fn serve(&self, folder: &Path, keeper: Option<&Keeper>) -> Server {
         let path = |name: &str| folder.join(name).display().to_string();
         let durability = format!("--durability={}", self.durability);
-        let (flash, region) =
-            (format!("--flash={}:64m", path("flash")), format!("--region={}", path("region")));
+        let flash = format!("--flash={}:64m", path("flash"));
+        let region = keeper.map_or_else(|| path("region"), |keeper| keeper.region("a"));
+        let region = format!("--region={region}");
         let mut minos_only = vec!["--engine=store", &durability, &flash];
-        minos_only.extend(self.has_region.then_some(&*region));
+        minos_only.extend((self.region != Region::None).then_some(&*region));
         start(Wanted {
             memory: "4m",
             max_item_size: Some("64k"),
@@ -118,9 +127,10 @@ impl Keys {
 /// Kills a server so often, and checks it after each kill.
 pub(crate) fn kill_and_check(promise: Promise, kills: u64, seed: u64) {
     let folder = TempDir::with_prefix("minos-kills-").unwrap();
+    let keeper = (promise.region == Region::Keeper).then(|| Keeper::start(folder.path(), &[]));
     let mut clients: Vec<Keys> = (0..CLIENTS).map(|of| Keys { of, ..Keys::default() }).collect();
     let mut random = seeded_stream(seed, CLIENTS);
-    let mut server = promise.serve(folder.path());
+    let mut server = promise.serve(folder.path(), keeper.as_ref());
     for kill in 0..kills {
         let changes = AtomicU64::new(0);
         let least = random.random_range(50..1500);
@@ -142,7 +152,7 @@ pub(crate) fn kill_and_check(promise: Promise, kills: u64, seed: u64) {
             let errors: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
             assert!(!is_early, "{promise:?}: {errors:?}\n{log}");
         });
-        server = promise.serve(folder.path());
+        server = promise.serve(folder.path(), keeper.as_ref());
         let log = server.log();
         // A chain of buckets that was being changed is lost with a region, and the log says so.
         let is_cut = log.contains("repaired") && !log.contains(" 0 dropped");

@@ -6,6 +6,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part of this")]
 
+pub(crate) mod keeper;
 pub(crate) mod kills;
 
 use std::{

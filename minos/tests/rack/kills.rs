@@ -250,7 +250,15 @@ fn record(rack: &mut Rack, seed: u64, trouble: Trouble) -> Vec<Event> {
 #[test]
 fn clients_see_one_order_whatever_happens_to_nodes() {
     let kills = std::env::var("MINOS_RACK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    let mut rack = Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]);
+    keep_order(Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]), kills);
+}
+
+#[test]
+fn clients_see_one_order_while_a_keeper_has_the_memory() {
+    keep_order(Rack::up_kept(NODES, &["--native", "--", "--rack-timeout", "100ms"]), KILLS / 2);
+}
+
+fn keep_order(mut rack: Rack, kills: u64) {
     for seed in 0..kills {
         rack.wait_until_attached();
         let history = record(&mut rack, seed, Trouble::Nodes);

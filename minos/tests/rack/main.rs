@@ -3,6 +3,9 @@
 mod apart;
 mod copies;
 mod cut;
+#[path = "../common/keeper.rs"]
+#[allow(dead_code, reason = "each test file uses its part of this")]
+mod keeper;
 mod kills;
 mod machines;
 mod native;
@@ -136,7 +139,18 @@ fn a_stopped_node_is_read_and_its_writers_are_told() {
 
 #[test]
 fn a_killed_or_stopped_node_is_read_and_comes_back_with_its_items() {
-    let mut rack = Rack::up(3, &[]);
+    lose_and_find(Rack::up(3, &[]));
+}
+
+#[test]
+fn a_node_comes_back_with_the_items_that_a_keeper_has() {
+    let rack = Rack::up_kept(3, &[]);
+    let kept = rack.kept();
+    assert!((0..3).all(|node| kept.contains(&format!("node-{node} 32m memfd held by"))), "{kept}");
+    lose_and_find(rack);
+}
+
+fn lose_and_find(mut rack: Rack) {
     let key = rack.key_of(1);
     let mut client = rack.client(0);
     for round in 0..6 {

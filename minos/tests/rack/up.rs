@@ -13,7 +13,7 @@ use minos_testkit::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::apart::Apart;
+use crate::{apart::Apart, keeper::Keeper};
 
 /// Micro-shards of such a rack.
 const MICRO_SHARDS: u32 = 4096;
@@ -34,18 +34,31 @@ pub(crate) struct Rack {
     /// Addresses for native clients, of a rack that serves them.
     pub(crate) native: Vec<SocketAddr>,
     pub(crate) folder: TempDir,
+    /// Who keeps the nodes' memory, if their files do not.
+    keeper: Option<Keeper>,
 }
 
 impl Rack {
     pub(crate) fn up(nodes: usize, options: &[&str]) -> Self {
-        let folder =
-            tempfile::tempdir_in(if cfg!(target_os = "linux") { "/dev/shm" } else { "/tmp" }).unwrap();
+        Self::up_in(folder(), None, nodes, options)
+    }
+
+    /// A rack whose memory a keeper has.
+    pub(crate) fn up_kept(nodes: usize, options: &[&str]) -> Self {
+        let folder = folder();
+        let keeper = Keeper::start(folder.path(), &[]);
+        let option = format!("--keeper={}", keeper.socket.display());
+        Self::up_in(folder, Some(keeper), nodes, &[&[&*option], options].concat())
+    }
+
+    fn up_in(folder: TempDir, keeper: Option<Keeper>, nodes: usize, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
         command.args(["rack", "up", "-n", &nodes.to_string(), "--memory", "32m", "--dir"]).arg(folder.path());
         command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]).args(options);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let mut rack = Self { host: Host::Up(process, lines), nodes: Vec::new(), native: Vec::new(), folder };
+        let host = Host::Up(process, lines);
+        let mut rack = Self { host, nodes: Vec::new(), native: Vec::new(), folder, keeper };
         for node in 0..nodes {
             let (number, address, pid) = rack.announced();
             assert_eq!(number, node);
@@ -59,7 +72,7 @@ impl Rack {
     pub(crate) fn apart(nodes: usize) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (apart, nodes, native) = Apart::start(folder.path(), nodes);
-        let rack = Self { host: Host::Apart(apart), nodes, native, folder };
+        let rack = Self { host: Host::Apart(apart), nodes, native, folder, keeper: None };
         rack.wait_until_attached();
         rack
     }
@@ -86,6 +99,11 @@ impl Rack {
             _ => panic!("{line}"),
         };
         (number.parse().unwrap(), address.parse().unwrap(), pid.parse().unwrap())
+    }
+
+    /// What the keeper has.
+    pub(crate) fn kept(&self) -> String {
+        self.keeper.as_ref().expect("a keeper").list()
     }
 
     pub(crate) fn client(&self, node: usize) -> Client {
@@ -193,6 +211,10 @@ impl Rack {
     pub(crate) fn key_of(&self, node: usize) -> String {
         (0..).map(|number| format!("key{number}")).find(|key| self.owner(key) == node).unwrap()
     }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir_in(if cfg!(target_os = "linux") { "/dev/shm" } else { "/tmp" }).unwrap()
 }
 
 fn is_stopped(pid: u32) -> bool {

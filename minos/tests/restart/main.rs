@@ -1,6 +1,8 @@
 //! A server with `--region` stops or is killed, and another continues with its items.
 
+#[path = "../common/mod.rs"]
 mod common;
+mod keeper;
 
 use std::{
     collections::HashMap,
@@ -27,7 +29,12 @@ const PASSING_S: u64 = 5;
 
 /// A server on the region at `path`, created if it does not exist.
 fn serve(engine: &str, path: &Path) -> Server {
-    let region = format!("--region={}", path.display());
+    serve_at(engine, &path.display().to_string())
+}
+
+/// A server on a region, by its option.
+fn serve_at(engine: &str, region: &str) -> Server {
+    let region = format!("--region={region}");
     let engine = format!("--engine={engine}");
     common::start(Wanted {
         memory: MEMORY,
@@ -70,17 +77,18 @@ fn exptime(key: u32) -> u32 {
 
 #[test]
 fn everything_of_a_cache_is_there_again() {
-    everything_is_there_again("cache");
+    let (_folder, path) = region();
+    everything_is_there_again("cache", &path.display().to_string());
 }
 
 #[test]
 fn everything_of_a_store_is_there_again() {
-    everything_is_there_again("store");
+    let (_folder, path) = region();
+    everything_is_there_again("store", &path.display().to_string());
 }
 
-fn everything_is_there_again(engine: &str) {
-    let (_folder, path) = region();
-    let server = serve(engine, &path);
+fn everything_is_there_again(engine: &str, region: &str) {
+    let server = serve_at(engine, region);
     let mut client = connect(&server);
     for key in 0..KEYS {
         let value = value(key, 0);
@@ -93,7 +101,7 @@ fn everything_is_there_again(engine: &str) {
     assert_eq!(client.store(&format!("set passing 0 {PASSING_S} 1"), b"x").unwrap(), "STORED");
     stop(server);
 
-    let server = serve(engine, &path);
+    let server = serve_at(engine, region);
     let log = server.log();
     assert!(log.contains("warm: 10001 items"), "{log}");
     let mut client = connect(&server);
@@ -162,30 +170,36 @@ fn write_until_killed(mut client: Client, seed: u64, is_over: &AtomicBool) {
 fn what_a_killed_server_left_is_right_or_gone() {
     for engine in MODES {
         let (_folder, path) = region();
-        let mut found = 0;
-        for round in 0..5 {
-            let server = serve(engine, &path);
-            found += check_all(&mut connect(&server));
-            let is_over = AtomicBool::new(false);
-            let clients = [connect(&server), connect(&server)];
-            thread::scope(|scope| {
-                for (index, client) in clients.into_iter().enumerate() {
-                    let (seed, is_over) = (round * 2 + index as u64, &is_over);
-                    scope.spawn(move || write_until_killed(client, seed, is_over));
-                }
-                thread::sleep(Duration::from_millis(300 + 37 * round));
-                // Dropping it kills it.
-                drop(server);
-                is_over.store(true, Ordering::Relaxed);
-            });
-        }
-        let server = serve(engine, &path);
-        found += check_all(&mut connect(&server));
-        let log = server.log();
-        assert!(log.contains("repaired") || log.contains("empty"), "{log}");
-        assert!(found > 0 || log.contains("empty"), "nothing was ever found:\n{log}");
-        stop(server);
+        kill_under_load(engine, &path.display().to_string());
     }
+}
+
+/// Kills servers under load, and checks what they left; returns the log of the last one.
+fn kill_under_load(engine: &str, region: &str) -> String {
+    let mut found = 0;
+    for round in 0..5 {
+        let server = serve_at(engine, region);
+        found += check_all(&mut connect(&server));
+        let is_over = AtomicBool::new(false);
+        let clients = [connect(&server), connect(&server)];
+        thread::scope(|scope| {
+            for (index, client) in clients.into_iter().enumerate() {
+                let (seed, is_over) = (round * 2 + index as u64, &is_over);
+                scope.spawn(move || write_until_killed(client, seed, is_over));
+            }
+            thread::sleep(Duration::from_millis(300 + 37 * round));
+            // Dropping it kills it.
+            drop(server);
+            is_over.store(true, Ordering::Relaxed);
+        });
+    }
+    let server = serve_at(engine, region);
+    found += check_all(&mut connect(&server));
+    let log = server.log();
+    assert!(log.contains("repaired") || log.contains("empty"), "{log}");
+    assert!(found > 0 || log.contains("empty"), "nothing was ever found:\n{log}");
+    stop(server);
+    log
 }
 
 /// Checks all keys of a killed server, and returns the number found.

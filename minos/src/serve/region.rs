@@ -1,0 +1,156 @@
+//! `--region`: the place of memory that outlives the server.
+
+use std::{
+    convert::Infallible,
+    fmt,
+    os::fd::{AsFd, OwnedFd},
+    os::unix::net::UnixStream,
+    path::PathBuf,
+    str::FromStr,
+    sync::{Arc, Weak},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::ensure;
+use minos_engine::{Backing, Engine, Kept, Mode};
+use minos_net::{Wait, wait_readable};
+
+use crate::keeper::{Holder, Pages, is_name};
+
+/// The name of a memory that has none in `--region`.
+const NAME: &str = "minos";
+/// Longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(3600);
+
+/// Where memory lies that outlives the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RegionPlace {
+    /// In a file.
+    File(PathBuf),
+    /// At a keeper, under a name.
+    Keeper { socket: PathBuf, name: String },
+}
+
+impl RegionPlace {
+    /// Memory there, in the pages that `backing` asks for.
+    pub(super) fn backing(&self, backing: Option<&Backing>) -> Backing {
+        match self {
+            Self::File(path) => Backing::File(path.clone()),
+            Self::Keeper { socket, name } => {
+                let pages = if backing == Some(&Backing::Hugetlb) { Pages::Huge } else { Pages::Usual };
+                Backing::Kept(Kept::by(Arc::new(Holder::new(socket, name, self.to_string(), pages))))
+            }
+        }
+    }
+
+    /// An error if the memory there cannot be as `backing` says, or has a name that no keeper takes.
+    pub(super) fn check(&self, backing: Option<&Backing>) -> anyhow::Result<()> {
+        match (self, backing) {
+            (Self::File(_), None) => Ok(()),
+            (Self::File(_), Some(_)) => {
+                anyhow::bail!("--backing: a file of --region has the pages of its file system")
+            }
+            (Self::Keeper { name, .. }, None | Some(Backing::Auto | Backing::Memfd | Backing::Hugetlb)) => {
+                ensure!(
+                    is_name(name),
+                    "--region {self}: a name has 1 to 64 letters, digits, dots, hyphens and underscores"
+                );
+                Ok(())
+            }
+            (Self::Keeper { .. }, Some(backing)) => {
+                anyhow::bail!("--backing {backing}: a keeper has memfd and hugetlb")
+            }
+        }
+    }
+}
+
+impl FromStr for RegionPlace {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let Some(place) = text.strip_prefix("keeper:") else { return Ok(Self::File(text.into())) };
+        let (socket, name) = place.rsplit_once('=').unwrap_or((place, NAME));
+        Ok(Self::Keeper { socket: socket.into(), name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for RegionPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Keeper { socket, name } => write!(f, "keeper:{}={name}", socket.display()),
+        }
+    }
+}
+
+/// A thread that notices the end of the keeper; it ends with this value.
+pub(super) struct Watch {
+    /// The thread ends when this is closed.
+    stop: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    /// Watches the keeper of a table, if it has one.
+    ///
+    /// # Errors
+    /// No thread or descriptor is left.
+    pub(super) fn start<M: Mode>(backing: &Backing, store: &Arc<Engine<M>>) -> anyhow::Result<Option<Self>>
+    where
+        Engine<M>: Send + Sync,
+    {
+        let Backing::Kept(kept) = backing else { return Ok(None) };
+        let (end, store) = (kept.end()?, Arc::downgrade(store));
+        let (stop, stopped) = UnixStream::pair()?;
+        let watch = move || watch(&end, &stopped, &store);
+        let thread = thread::Builder::new().name("minos-keeper".to_owned()).spawn(watch)?;
+        Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stop = None;
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Tells the table when its keeper has ended.
+fn watch<M: Mode>(end: &OwnedFd, stopped: &UnixStream, store: &Weak<Engine<M>>) {
+    let is_readable = |fd| wait_readable(&[fd], Wait::No).unwrap_or(false);
+    loop {
+        let waited = wait_readable(&[end.as_fd(), stopped.as_fd()], Wait::For(SLEEP_MAX));
+        if waited.is_err() || is_readable(stopped.as_fd()) {
+            return;
+        }
+        if is_readable(end.as_fd())
+            && let Some(store) = store.upgrade()
+        {
+            store.forsake();
+            tracing::warn!("the keeper has ended: the items are lost when this server ends");
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_a_path_or_a_name_at_a_keeper() {
+        let parse = |text: &str| text.parse::<RegionPlace>().unwrap();
+        let keeper =
+            |socket: &str, name: &str| RegionPlace::Keeper { socket: socket.into(), name: name.into() };
+        assert_eq!(parse("/dev/shm/a=b"), RegionPlace::File("/dev/shm/a=b".into()));
+        assert_eq!(parse("./keeper:a"), RegionPlace::File("./keeper:a".into()));
+        assert_eq!(parse("keeper:/run/k"), keeper("/run/k", "minos"));
+        assert_eq!(parse("keeper:/run/k=r0"), keeper("/run/k", "r0"));
+        assert_eq!(parse("keeper:/run/k=r0").to_string(), "keeper:/run/k=r0");
+        assert!(parse("keeper:/run/k=").check(None).is_err());
+        assert!(parse("keeper:/run/k").check(Some(&Backing::Hugetlb)).is_ok());
+        assert!(parse("keeper:/run/k").check(Some(&Backing::Private)).is_err());
+        assert!(parse("/run/k").check(Some(&Backing::Auto)).is_err() && parse("/run/k").check(None).is_ok());
+    }
+}
