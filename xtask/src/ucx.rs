@@ -38,8 +38,8 @@ pub(crate) fn test(options: &UcxOptions, totals: &mut Totals) -> anyhow::Result<
     if options.measure {
         return measure(chosen.as_deref().unwrap_or(SHARED_MEMORY[0]));
     }
-    let tests = ["test", "-p", "minos-fabric", "--features", "ucx,rig"];
-    let check = ["clippy", "-p", "minos-fabric", "--features", "ucx,rig", "--all-targets"];
+    let tests = ["test", "-p", "minos-fabric", "--features", "ucx"];
+    let check = ["clippy", "-p", "minos-fabric", "--features", "ucx", "--all-targets"];
     run(cargo(&check).args(["--", "-D", "warnings"]))?;
     let all = chosen.as_deref().map_or(SHARED_MEMORY.to_vec(), |chosen| vec![chosen]);
     for transports in all {

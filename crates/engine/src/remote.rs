@@ -41,7 +41,7 @@ use crate::{
     slot::Slot,
 };
 use arrayvec::ArrayVec;
-pub use fabric::{Completion, Fabric, Mapped};
+pub use fabric::{Completion, Fabric, Mapped, copy_words};
 use minos_base::{KeyHash, Seconds, SizeClass};
 use minos_region::{Offset, Ownership};
 use minos_sync::words::{WORD_BYTES, words_for};

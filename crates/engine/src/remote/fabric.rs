@@ -1,7 +1,7 @@
 //! What brings words of other processes' memory.
 
 use super::Range;
-use minos_region::{Image, Offset};
+use minos_region::{Image, Offset, View};
 use minos_sync::ReadWord;
 use std::{
     collections::VecDeque,
@@ -32,6 +32,19 @@ pub trait Fabric {
     fn poll(&mut self, done: impl FnMut(Completion<'_>));
 }
 
+/// Appends the words of some ranges, as a fabric brings them; false if a range does not lie within the region.
+pub fn copy_words(view: &View, ranges: &[Range], words: &mut Vec<u64>) -> bool {
+    // Acquire fences: the rounds of a read are as ordered as the looks at a version, see `minos_sync::version`.
+    fence(Acquire);
+    let is_whole = ranges.iter().all(|range| {
+        let found = view.try_words(Offset::from_words(range.start), range.words);
+        words.extend(found.into_iter().flatten().map(|word: &ReadWord| word.load(Relaxed)));
+        found.is_some()
+    });
+    fence(Acquire);
+    is_whole
+}
+
 /// Peers whose memory this process has mapped, to be read only: words are copied at once.
 #[derive(Debug, Default)]
 pub struct Mapped {
@@ -60,16 +73,7 @@ impl Fabric for Mapped {
     fn read(&mut self, peer: usize, ranges: &[Range], token: u64) {
         let mut words = self.free.pop().unwrap_or_default();
         words.clear();
-        // Acquire fences: the rounds of a read are as ordered as the looks at a version, see `minos_sync::version`.
-        fence(Acquire);
-        let is_whole = self.peers.get(peer).is_some_and(|image| {
-            ranges.iter().all(|range| {
-                let found = image.view().try_words(Offset::from_words(range.start), range.words);
-                words.extend(found.into_iter().flatten().map(|word: &ReadWord| word.load(Relaxed)));
-                found.is_some()
-            })
-        });
-        fence(Acquire);
+        let is_whole = self.peers.get(peer).is_some_and(|image| copy_words(image.view(), ranges, &mut words));
         self.ended.push_back(Ended { token, words, is_whole });
     }
 
