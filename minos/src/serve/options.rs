@@ -17,7 +17,10 @@ use super::{
     },
 };
 use crate::{admin::AdminOptions, time::parse_time};
-use clap::Args;
+use clap::{
+    Args,
+    builder::{OsStringValueParser, TypedValueParser},
+};
 use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::{Backing, CHAIN_BUCKETS_MAX, StoreConfig};
 use minos_net::Address;
@@ -67,7 +70,7 @@ pub(crate) struct ServeOptions {
     pub(crate) backing: Option<Backing>,
     /// Memory that outlives the server, so that the next server continues with its items: a file on tmpfs or DAX, or the
     /// memory of this name at a `minos keeper`
-    #[arg(long, value_name = "PATH|keeper:PATH[=NAME]", help_heading = "Store")]
+    #[arg(long, value_name = "PATH|keeper:PATH[=NAME]", value_parser = OsStringValueParser::new().map(RegionPlace::of), help_heading = "Store")]
     pub(crate) region: Option<RegionPlace>,
     /// Memory that only large values of a cache may take [default: an eighth, or room for the largest]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]

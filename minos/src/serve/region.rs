@@ -1,12 +1,13 @@
 //! `--region`: the place of memory that outlives the server.
 
 use std::{
-    convert::Infallible,
+    ffi::{OsStr, OsString},
     fmt,
-    os::fd::{AsFd, OwnedFd},
-    os::unix::net::UnixStream,
+    os::{
+        fd::{AsFd, OwnedFd},
+        unix::{ffi::OsStrExt, net::UnixStream},
+    },
     path::PathBuf,
-    str::FromStr,
     sync::{Arc, Weak},
     thread::{self, JoinHandle},
     time::Duration,
@@ -33,6 +34,15 @@ pub(crate) enum RegionPlace {
 }
 
 impl RegionPlace {
+    /// The place that an argument names.
+    pub(super) fn of(text: OsString) -> Self {
+        let Some(place) = text.as_bytes().strip_prefix(b"keeper:") else { return Self::File(text.into()) };
+        let end = place.iter().rposition(|&byte| byte == b'=');
+        let (socket, name) = end.map_or((place, NAME.as_bytes()), |end| (&place[..end], &place[end + 1..]));
+        let socket = OsStr::from_bytes(socket).into();
+        Self::Keeper { socket, name: String::from_utf8_lossy(name).into_owned() }
+    }
+
     /// Memory there, in the pages that `backing` asks for.
     pub(super) fn backing(&self, backing: Option<&Backing>) -> Backing {
         match self {
@@ -62,16 +72,6 @@ impl RegionPlace {
                 anyhow::bail!("--backing {backing}: a keeper has memfd and hugetlb")
             }
         }
-    }
-}
-
-impl FromStr for RegionPlace {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        let Some(place) = text.strip_prefix("keeper:") else { return Ok(Self::File(text.into())) };
-        let (socket, name) = place.rsplit_once('=').unwrap_or((place, NAME));
-        Ok(Self::Keeper { socket: socket.into(), name: name.to_owned() })
     }
 }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_place_is_a_path_or_a_name_at_a_keeper() {
-        let parse = |text: &str| text.parse::<RegionPlace>().unwrap();
+        let parse = |text: &str| RegionPlace::of(text.into());
         let keeper =
             |socket: &str, name: &str| RegionPlace::Keeper { socket: socket.into(), name: name.into() };
         assert_eq!(parse("/dev/shm/a=b"), RegionPlace::File("/dev/shm/a=b".into()));
@@ -149,6 +149,8 @@ mod tests {
         assert_eq!(parse("keeper:/run/k=r0"), keeper("/run/k", "r0"));
         assert_eq!(parse("keeper:/run/k=r0").to_string(), "keeper:/run/k=r0");
         assert!(parse("keeper:/run/k=").check(None).is_err());
+        let bytes = |bytes: &[u8]| RegionPlace::of(OsStr::from_bytes(bytes).to_owned());
+        assert!(bytes(b"keeper:/run/k=\xff").check(None).is_err() && bytes(b"/\xff").check(None).is_ok());
         assert!(parse("keeper:/run/k").check(Some(&Backing::Hugetlb)).is_ok());
         assert!(parse("keeper:/run/k").check(Some(&Backing::Private)).is_err());
         assert!(parse("/run/k").check(Some(&Backing::Auto)).is_err() && parse("/run/k").check(None).is_ok());
