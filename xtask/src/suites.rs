@@ -71,7 +71,7 @@ pub(crate) fn product(totals: &mut Totals) -> anyhow::Result<()> {
 }
 
 /// Parts left out of a build, and the tests that must notice.
-const CONTROLS: [(&str, &[&str]); 5] = [
+const CONTROLS: [(&str, &[&str]); 6] = [
     // Readers do not look whether a writer came between.
     ("minos_no_version_check", &["--workspace", "--test", "stress"]),
     // Workers do not give lent connections back.
@@ -79,8 +79,9 @@ const CONTROLS: [(&str, &[&str]); 5] = [
     // Changes are acknowledged before they are durable.
     ("minos_no_hold", &["-p", "minos-node", "--test", "above_flash", HOLD_CONTROL]),
     ("minos_no_hold", &["-p", "minos-node", "--test", "native_above_flash", HOLD_CONTROL]),
-    // What changes while a micro-shard is copied is not copied again.
+    // Followers are told of no changes.
     ("minos_no_followers", &["-p", "minos", "--test", "rack", "a_stopped_node_is_replaced"]),
+    // What changes while a micro-shard is copied is not copied again.
     ("minos_no_notes", &["-p", "minos-node", "--test", "rack_moves", "what_is_written"]),
 ];
 /// The test that needs connections to be returned.
