@@ -41,23 +41,10 @@ impl Rack {
         let folder = tempfile::tempdir().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let at = Address::Unix(folder.path().join("coordinator"));
-        let config = CoordinatorConfig {
-            rack: "moves".to_owned(),
-            listen: at.clone(),
-            secrets: Vec::new(),
-            directory: folder.path().join("directory"),
-            nodes: vec![(0, String::new()); NODES],
-            micro_shards: MICRO_SHARDS,
-            lease: LEASE,
-            loss: Loss::Never,
-            moves_max: 16,
-            copies: 1,
-            move_time_max: PATIENCE,
-            reads: ReadPolicy::default(),
-            reads_interval: PATIENCE,
-        };
+        let config = coordinates(&folder, &at);
         let over = Arc::clone(&is_over);
         let coordinator = thread::spawn(move || coordinator::run(config, || over.load(Relaxed)).unwrap());
+        let managed = Managed { coordinator: at.clone(), lease: LEASE, acknowledge: Acknowledge::Owner };
         let peers: Vec<PathBuf> = (0..NODES).map(|node| folder.path().join(node.to_string())).collect();
         let start = |node: usize| {
             let mut config = ServerConfig::new(2);
@@ -72,11 +59,7 @@ impl Rack {
                 micro_shards: MICRO_SHARDS,
                 timeout: PATIENCE,
                 waiting_max: 64,
-                managed: Some(Managed {
-                    coordinator: at.clone(),
-                    lease: LEASE,
-                    acknowledge: Acknowledge::Owner,
-                }),
+                managed: Some(managed.clone()),
                 secrets: Vec::new(),
             });
             let store = StoreConfig {
@@ -155,6 +138,25 @@ impl Drop for Rack {
         self.servers.drain(..).for_each(|server| server.join().unwrap());
         self.is_over.store(true, Relaxed);
         self.coordinator.take().into_iter().for_each(|thread| thread.join().unwrap());
+    }
+}
+
+/// The coordinator of such a rack.
+fn coordinates(folder: &TempDir, at: &Address) -> CoordinatorConfig {
+    CoordinatorConfig {
+        rack: "moves".to_owned(),
+        listen: at.clone(),
+        secrets: Vec::new(),
+        directory: folder.path().join("directory"),
+        nodes: vec![(0, String::new()); NODES],
+        micro_shards: MICRO_SHARDS,
+        lease: LEASE,
+        loss: Loss::Never,
+        moves_max: 16,
+        copies: 1,
+        move_time_max: PATIENCE,
+        reads: ReadPolicy::default(),
+        reads_interval: PATIENCE,
     }
 }
 
