@@ -44,7 +44,12 @@ impl Rack {
         let config = coordinates(&folder, &at);
         let over = Arc::clone(&is_over);
         let coordinator = thread::spawn(move || coordinator::run(config, || over.load(Relaxed)).unwrap());
-        let managed = Managed { coordinator: at.clone(), lease: LEASE, acknowledge: Acknowledge::Owner };
+        let managed = Managed {
+            coordinator: at.clone(),
+            lease: LEASE,
+            acknowledge: Acknowledge::Owner,
+            read_copies: None,
+        };
         let peers: Vec<PathBuf> = (0..NODES).map(|node| folder.path().join(node.to_string())).collect();
         let start = |node: usize| {
             let mut config = ServerConfig::new(2);

@@ -23,4 +23,8 @@ minos_base::safeguards! {
     Wait,
     /// A follower becomes the owner only once it is known that the owner waited for it.
     Safe,
+    /// An owner without a lease tells its followers nothing.
+    FeedLease,
+    /// A copy is read only as long as it is fresh.
+    Freshness,
 }

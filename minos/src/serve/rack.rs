@@ -48,6 +48,10 @@ pub(crate) struct RackOptions {
     /// nodes
     #[arg(long, value_enum, default_value_t = Reached::Owner, requires = "coordinator")]
     acknowledge: Reached,
+    /// Answer reads of memcached clients from copies of other units' items (--copies) that are at most so old: a client may
+    /// read what was overwritten that long ago [default: ask the owner]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "coordinator")]
+    read_copies: Option<Duration>,
     /// Commands of one worker under way to one node
     #[arg(long, value_name = "N", default_value_t = 1024)]
     rack_waiting: usize,
@@ -139,6 +143,7 @@ impl RackOptions {
             managed: self.coordinator.clone().map(|coordinator| Managed {
                 coordinator,
                 lease: self.rack_lease,
+                read_copies: self.read_copies,
                 acknowledge: match self.acknowledge {
                     Reached::Owner => Acknowledge::Owner,
                     Reached::Copies => Acknowledge::Copies,

@@ -120,3 +120,41 @@ fn rack_key(rack: &Rack, client: &mut Client) -> String {
         |key: &String| rack.operate(&format!("where {key}")).ends_with("node 0\n") && client.get(key).is_ok();
     (0..).map(|number| format!("own{number}")).find(is_own).expect("node 0 owns some")
 }
+
+/// What another unit owns is read here, and is no older than was asked for.
+#[test]
+fn a_copy_is_read_while_it_is_fresh() {
+    const TURNS: u64 = 200;
+    const OLD: Duration = Duration::from_millis(300);
+    let options = ["--unit-size", "2", "--copies", "2", "--", "--read-copies", "300ms"];
+    let rack = Rack::up(4, &options);
+    rack.wait_until_copied();
+    let (mut owner, mut other) = (rack.client(0), rack.client(2));
+    let key = rack_key(&rack, &mut owner);
+    let copied = |client: &mut Client| stat(client, "copy_reads");
+    // Node 2 or 3 has the copy.
+    let before = copied(&mut other);
+    insist(|| other.get(&key), |_| true);
+    if copied(&mut other) == before {
+        other = rack.client(3);
+    }
+    let mut written: Vec<(Instant, u64)> = Vec::new();
+    for turn in 0..TURNS {
+        assert_eq!(owner.set(&key, turn.to_string().as_bytes()).unwrap(), "STORED");
+        written.push((Instant::now(), turn));
+        let asked = Instant::now();
+        let found = other
+            .get(&key)
+            .unwrap()
+            .map_or(0, |item| String::from_utf8(item.value).unwrap().parse::<u64>().unwrap());
+        let due = written.iter().rev().find(|(at, _)| *at + OLD < asked).map_or(0, |(_, turn)| *turn);
+        assert!((due..=turn).contains(&found), "{found} in turn {turn}, at least {due}");
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(copied(&mut other) > TURNS / 2, "{}", copied(&mut other));
+    // An owner that says nothing lets it become too old: the question goes to the owner, which is late.
+    rack.signal(0, Signal::STOP);
+    let said = insist(|| other.ask(&format!("mg {key} s")), |said| !said.starts_with("HD"));
+    assert!(said.starts_with("SERVER_ERROR node 0 of the rack is late"), "{said}");
+    rack.signal(0, Signal::CONT);
+}

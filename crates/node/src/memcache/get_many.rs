@@ -42,7 +42,8 @@ pub(super) fn execute<M: Mode, P: Placement>(
     };
     let mut keys = request.keys;
     loop {
-        let intent = if request.touch.is_some() { Intent::Change } else { Intent::Read };
+        let read = if session.is_peer { Intent::Read } else { Intent::ReadCopy };
+        let intent = if request.touch.is_some() { Intent::Change } else { read };
         let group = gather(cx, &mut keys, intent);
         *requests_left = requests_left.saturating_sub(group.len());
         if let Some((stop, following)) = line.answer(cx, &group, session.replies_bytes_max, tx) {

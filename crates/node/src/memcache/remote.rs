@@ -14,14 +14,19 @@ use crate::{
     rack::{Forward, Intent, NOT_OWNER, Owner},
 };
 
-/// What a command does with its key. A read is answered from the memory of the key's owner where that is possible.
-pub(super) fn intent(command: &Command<'_>) -> Intent {
+/// What a command does with its key. A read is answered from the memory of the key's owner where that is possible, or from
+/// a copy, unless another node asks for the owner's answer.
+pub(super) fn intent(command: &Command<'_>, is_peer: bool) -> Intent {
     let is_read = match (&command.request, command.reply) {
         (Request::Get(get), Reply::Classic { .. }) => get.touch.is_none(),
         (Request::Get(get), Reply::Meta { flags, .. }) => get.touch.is_none() && !meta_get::need_entry(flags),
         _ => false,
     };
-    if is_read { Intent::Read } else { Intent::Change }
+    match is_read {
+        true if is_peer => Intent::Read,
+        true => Intent::ReadCopy,
+        false => Intent::Change,
+    }
 }
 
 /// Executes a command for a key of another node; `None` if the caller is to read it there, or each key of its line.
@@ -38,7 +43,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
     if session.is_peer {
         return Some(refuse(cx, session, command, tx));
     }
-    if intent(command) == Intent::Change {
+    if intent(command, false) == Intent::Change {
         return Some(forward(cx, session, (command, bytes), (hash, owner), tx));
     }
     (!cx.holes.may_read(hash)).then_some(Executed::BEHIND_HOLES)

@@ -178,7 +178,9 @@ fn parse_burst<'a, M: Mode, P>(
                 end += consumed;
                 let mut buffer = KeyBuffer::default();
                 let key = command.request.key();
-                let lookup = key.map(|key| Lookup::of(cx, key.bytes(&mut buffer), remote::intent(&command)));
+                let lookup = key.map(|key| {
+                    Lookup::of(cx, key.bytes(&mut buffer), remote::intent(&command, session.is_peer))
+                });
                 if let Some(lookup) = &lookup {
                     lookup.prefetch(cx);
                 }

@@ -53,6 +53,9 @@ pub struct Managed {
     pub lease: Duration,
     /// What a change has reached when it is acknowledged, if the coordinator keeps copies in other units.
     pub acknowledge: Acknowledge,
+    /// How old a copy of another unit's items may be from which memcached clients' reads are answered. Without it, none
+    /// are.
+    pub read_copies: Option<Duration>,
 }
 
 /// What a change has reached when it is acknowledged.
@@ -123,6 +126,8 @@ impl RackConfig {
         bound("--micro-shards", u64::from(self.micro_shards), self.nodes.len() as u64, micro_shards_max)?;
         let lease = self.managed.as_ref().map_or(1000, |managed| managed.lease.as_millis() as u64);
         bound("--rack-lease", lease, 100, 3_600_000)?;
+        let copies = self.managed.as_ref().and_then(|managed| managed.read_copies);
+        bound("--read-copies", copies.map_or(1000, |old| old.as_millis() as u64), 10, 3_600_000)?;
         bound("--rack-timeout", self.timeout.as_millis() as u64, 1, 3_600_000)?;
         bound("--rack-waiting", self.waiting_max as u64, 1, 1 << 20)
     }

@@ -40,6 +40,8 @@ worker_counters! {
     remote_hits,
     /// Keys whose owner was asked instead, because its memory is not attached or only it can tell.
     remote_asked,
+    /// Keys of another unit that were looked up in copies here.
+    copy_reads,
     /// Reads that the owner was told of, so that it keeps what is read.
     remote_noted,
     /// Commands forwarded to their owner.

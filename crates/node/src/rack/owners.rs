@@ -38,6 +38,8 @@ pub(crate) struct Owner {
 pub(crate) enum Intent {
     /// It goes on while changes wait.
     Read,
+    /// A read that a copy may answer which is a little old.
+    ReadCopy,
     /// Or a read that leaves a mark.
     Change,
 }
@@ -206,6 +208,8 @@ pub(crate) struct RackView<M: Mode> {
     /// The number of this node; that of no node while it has no lease.
     me: u16,
     right: Option<Right>,
+    /// True if copies are fresh enough to be read in this turn.
+    reads_copies: bool,
     directory: (Arc<[u8]>, u64),
     tables: Box<[Option<Table<M>>]>,
     /// Changes of this turn to micro-shards that are being copied.
@@ -236,6 +240,7 @@ impl<M: Mode> RackView<M> {
             noticed: 0,
             me: NOWHERE - 1,
             right: None,
+            reads_copies: false,
             directory: (Arc::default(), 0),
             tables,
             weights: Arc::default(),
@@ -253,6 +258,7 @@ impl<M: Mode> RackView<M> {
     pub(crate) fn refresh(&mut self, now: Instant) {
         self.refresh_routes();
         self.right = self.rack.routes.right(now);
+        self.reads_copies = self.right.is_some() && self.rack.routes.is_fresh(now);
         self.me = if self.right.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
     }
 
@@ -323,7 +329,11 @@ impl<M: Mode> RackView<M> {
     pub(crate) fn elsewhere(&self, key: &[u8], intent: Intent) -> Option<Owner> {
         let (micro_shard, routes) = (self.rack.micro_shard(key), &self.rack.routes);
         let node = match intent {
-            Intent::Read => routes.reader(micro_shard),
+            Intent::ReadCopy if self.reads_copies && routes.is_copied(micro_shard) => {
+                self.counters.copy_reads.count();
+                return None;
+            }
+            Intent::Read | Intent::ReadCopy => routes.reader(micro_shard),
             Intent::Change => routes.writer(micro_shard).unwrap_or(NOWHERE),
         };
         if node == self.me {
@@ -381,10 +391,11 @@ impl<M: Mode> RackView<M> {
 
     /// The last hand-over, if answers wait until followers have it.
     pub(crate) fn owed(&self) -> Option<u64> {
+        // Who reads a copy after this answer asks when it is on its way.
+        self.hand_over();
         if !self.rack.config.acknowledges_copies() {
             return None;
         }
-        self.hand_over();
         let (_, number) = *self.handed.borrow();
         (!self.rack.handing.is_confirmed(number)).then_some(number)
     }

@@ -17,7 +17,9 @@ use std::{
 use minos_base::KeyHash;
 
 /// The bits of a word that name a node.
-const NODE: u16 = 0x1fff;
+const NODE: u16 = 0x0fff;
+/// A copy of it may be read here.
+const COPIED: u16 = 0x1000;
 /// Changes are handed over to followers.
 const FED: u16 = 0x2000;
 /// Changes are noted.
@@ -48,6 +50,8 @@ pub(crate) struct Routes {
     lease_until_us: AtomicU64,
     /// Number of the lease. A lease that does not follow another without a gap has another number.
     lease: AtomicU64,
+    /// Microseconds since `zero` at which copies are too old to be read.
+    fresh_until_us: AtomicU64,
     /// The changed keys of micro-shards that are being copied; `None` once there were too many.
     notes: Mutex<HashMap<u32, Option<Vec<KeyHash>>>>,
 }
@@ -87,6 +91,7 @@ impl Routes {
             zero: Instant::now(),
             lease_until_us: AtomicU64::new(0),
             lease: AtomicU64::new(0),
+            fresh_until_us: AtomicU64::new(0),
             notes: Mutex::default(),
         }
     }
@@ -115,7 +120,7 @@ impl Routes {
     pub(crate) fn set(&self, micro_shard: u32, node: u16, is_frozen: bool) {
         let word = &self.words[micro_shard as usize];
         let old = word.load(Ordering::Relaxed);
-        let new = old & (NOTING | FED) | node | if is_frozen { FROZEN } else { 0 };
+        let new = old & (NOTING | FED | COPIED) | node | if is_frozen { FROZEN } else { 0 };
         if old != new {
             word.store(new, Ordering::Relaxed);
             self.has_changed.store(true, Ordering::Relaxed);
@@ -207,12 +212,37 @@ impl Routes {
 
     /// Begins or ends to hand the changes of a micro-shard over.
     pub(crate) fn feed(&self, micro_shard: u32, is_fed: bool) {
+        self.mark(micro_shard, FED, is_fed);
+    }
+
+    /// Lets a copy of a micro-shard be read here, or no longer.
+    pub(crate) fn copy(&self, micro_shard: u32, is_copied: bool) {
+        self.mark(micro_shard, COPIED, is_copied);
+    }
+
+    fn mark(&self, micro_shard: u32, mark: u16, is_set: bool) {
         let word = &self.words[micro_shard as usize];
-        if is_fed {
-            word.fetch_or(FED, Ordering::Relaxed);
+        if is_set {
+            word.fetch_or(mark, Ordering::Relaxed);
         } else {
-            word.fetch_and(!FED, Ordering::Relaxed);
+            word.fetch_and(!mark, Ordering::Relaxed);
         }
+    }
+
+    /// Lets copies be read until a time of [`Routes::now_us`].
+    pub(crate) fn freshen(&self, until_us: u64) {
+        self.fresh_until_us.store(until_us, Ordering::SeqCst);
+    }
+
+    /// True if copies may be read.
+    pub(crate) fn is_fresh(&self, now: Instant) -> bool {
+        self.now_us(now) < self.fresh_until_us.load(Ordering::SeqCst)
+    }
+
+    /// True if a copy of a micro-shard may be read here as long as it is fresh.
+    #[inline]
+    pub(crate) fn is_copied(&self, micro_shard: u32) -> bool {
+        self.words[micro_shard as usize].load(Ordering::Relaxed) & COPIED != 0
     }
 
     /// Takes in changes that were made.

@@ -59,6 +59,7 @@ struct Fed {
 
 #[derive(Debug)]
 struct Sent {
+    more: More,
     changes: Vec<(MicroShard, KeyHash)>,
     epoch: crate::Epoch,
     /// The last hand-over before it.
@@ -89,7 +90,7 @@ impl Feed {
         self.question = None;
         let changes: Vec<_> = std::mem::take(&mut self.pending).into_iter().collect();
         let since_us = if changes.is_empty() { now_us } else { self.pending_since_us };
-        self.sent = Some(Sent { changes: changes.clone(), epoch, handed, since_us });
+        self.sent = Some(Sent { more, changes: changes.clone(), epoch, handed, since_us });
         Some(Message::Batch { more, epoch, changes })
     }
 }
@@ -214,9 +215,9 @@ impl Member {
             }
         }
         match &feed.sent {
-            Some(Sent { changes, epoch, .. }) => {
-                let changes = changes.clone();
-                effects.push(Effect::Send(from, Message::Batch { more, epoch: *epoch, changes }));
+            Some(Sent { more, changes, epoch, .. }) => {
+                let (more, epoch, changes) = (*more, *epoch, changes.clone());
+                effects.push(Effect::Send(from, Message::Batch { more, epoch, changes }));
             }
             None => feed.question = Some(more),
         }
@@ -226,11 +227,13 @@ impl Member {
     /// Sends what followers wait for, and confirms what all have that the owner waits for.
     pub(super) fn feed(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let epoch = self.view.directory().map_or(0, |directory| directory.epoch());
+        let has_lease = self.view.lease.is_held(now_us) || !is_on(Safeguard::FeedLease);
         for (node, feed) in &mut self.feeds {
             if feed.pending.is_empty() && feed.sent.is_none() {
                 feed.confirmed = self.handed;
             }
-            let answer = feed.answer(now_us, (epoch, self.handed));
+            // Without a lease, others may own what is asked for.
+            let answer = has_lease.then(|| feed.answer(now_us, (epoch, self.handed))).flatten();
             effects.extend(answer.map(|message| Effect::Send(*node, message)));
         }
         let waited = self.waited.iter().filter(|_| is_on(Safeguard::Wait));

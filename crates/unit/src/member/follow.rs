@@ -10,6 +10,8 @@ use crate::{Asked, Directory, Epoch, FeedId, Message, More, MoveId, Ownership, P
 
 /// Times that a batch is tried before its micro-shards are copied anew.
 const TRIES_MAX: u32 = 20;
+/// Copies that are read are freshened so many times in the time that they may be old.
+const FRESHENED: u64 = 3;
 
 /// A micro-shard that this node follows.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub(super) struct Stream {
     feed: Option<FeedId>,
     /// Batches of it that were taken in.
     applied: u64,
+    /// What the owner had at this time, or later, is here.
+    fresh_us: u64,
     stage: StreamStage,
     /// True if a micro-shard waits for a batch.
     is_awaited: bool,
@@ -70,6 +74,7 @@ enum StreamStage {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Batch {
     feed: FeedId,
+    asked_us: u64,
     epoch: Epoch,
     /// A job for each micro-shard.
     jobs: Vec<CopyJob>,
@@ -172,7 +177,7 @@ impl Member {
     pub(super) fn followed(&mut self, now_us: u64, asked: Asked, feed: FeedId, effects: &mut Vec<Effect>) {
         let Some(from) = self.asking_to_follow(asked).map(|follow| follow.pull.from) else { return };
         if self.streams.get(&from).is_some_and(|stream| stream.feed != Some(feed)) {
-            self.change_feed(now_us, from, Some(feed));
+            self.change_feed(now_us, from, Some(feed), effects);
         }
         let Some(follow) = self.asking_to_follow(asked) else { return };
         follow.stage = FollowStage::Copying;
@@ -231,6 +236,11 @@ impl Member {
             due = follows.filter(|it| it.pull.from == from).map(Follow::due).max().unwrap_or(0);
             stream.is_awaited = due > 0;
         }
+        if let Some(copies_us) = self.timing.copies_us
+            && now_us >= stream.fresh_us + copies_us / FRESHENED
+        {
+            due = due.max(1);
+        }
         let is_needed = match &stream.stage {
             StreamStage::Idle => true,
             StreamStage::Asking { due: asked, asked_us } => {
@@ -241,7 +251,7 @@ impl Member {
         };
         if is_needed {
             stream.stage = StreamStage::Asking { due, asked_us: now_us };
-            let more = More { feed, applied: stream.applied, due };
+            let more = More { feed, applied: stream.applied, asked_us: now_us, due };
             effects.push(Effect::Send(from, Message::More(more)));
         }
     }
@@ -261,7 +271,13 @@ impl Member {
         }
         let jobs = self.jobs_for(from, &changes);
         let Some(stream) = self.streams.get_mut(&from) else { return };
-        stream.stage = StreamStage::Applying(Batch { feed: more.feed, epoch, jobs: jobs.clone(), tries: 1 });
+        stream.stage = StreamStage::Applying(Batch {
+            feed: more.feed,
+            asked_us: more.asked_us,
+            epoch,
+            jobs: jobs.clone(),
+            tries: 1,
+        });
         if jobs.is_empty() {
             self.applied(now_us, (from, true), effects);
         } else {
@@ -299,19 +315,35 @@ impl Member {
             // Its micro-shards are copied anew.
         } else if is_whole {
             stream.applied += 1;
+            // By a newer directory, the owner may keep changes of fewer micro-shards.
+            if batch.epoch <= self.view.directory().map_or(0, |directory| directory.epoch()) {
+                stream.fresh_us = batch.asked_us;
+            }
             self.catch_up(now_us, from, batch.epoch, effects);
         } else if batch.tries < TRIES_MAX {
             stream.stage = StreamStage::Waiting(batch, now_us);
         } else {
             stream.applied += 1;
-            self.fail_follows(now_us, from);
+            self.fail_follows(now_us, from, effects);
         }
+        self.freshen(effects);
         let deferred = self.streams.get_mut(&from).map(|stream| std::mem::take(&mut stream.deferred));
         for micro_shard in deferred.into_iter().flatten() {
             self.settle(micro_shard, effects);
             self.report_at_us = now_us;
         }
         self.ask_for_more(now_us, from, effects);
+    }
+
+    /// Says until when copies may be read: as long as the oldest of them may.
+    fn freshen(&mut self, effects: &mut Vec<Effect>) {
+        let Some(copies_us) = self.timing.copies_us else { return };
+        let streams = self.streams.values().filter(|stream| stream.follows > 0 && stream.fresh_us > 0);
+        let until_us = streams.map(|stream| stream.fresh_us + copies_us).min().unwrap_or(0);
+        if until_us != self.fresh_until_us {
+            self.fresh_until_us = until_us;
+            effects.push(Effect::Fresh(until_us));
+        }
     }
 
     /// What the batch has ended.
@@ -328,6 +360,7 @@ impl Member {
                     let word = Ownership::owned(follow.pull.id.number).withdrawn();
                     // From now on the items outlive the process.
                     shard.set_word(MicroShard(number as u32), word, effects);
+                    effects.push(Effect::ReadCopy(MicroShard(number as u32), true));
                 }
                 FollowStage::Following if follow.listed.is_some_and(|listed| listed <= epoch) => {
                     follow.stage = FollowStage::Safe;
@@ -339,29 +372,30 @@ impl Member {
     }
 
     /// The owner has lost changes: what was followed there begins anew.
-    pub(super) fn lost(&mut self, now_us: u64, from: ServerId, more: More) {
+    pub(super) fn lost(&mut self, now_us: u64, from: ServerId, more: More, effects: &mut Vec<Effect>) {
         let Some(stream) = self.streams.get(&from) else { return };
         let is_asked = matches!(stream.stage, StreamStage::Asking { .. });
         if is_asked && (Some(more.feed), more.applied) == (stream.feed, stream.applied) {
-            self.change_feed(now_us, from, None);
+            self.change_feed(now_us, from, None, effects);
         }
     }
 
     /// Asks for another feed from now on. What was followed with the old one has failed.
-    fn change_feed(&mut self, now_us: u64, from: ServerId, feed: Option<FeedId>) {
+    fn change_feed(&mut self, now_us: u64, from: ServerId, feed: Option<FeedId>, effects: &mut Vec<Effect>) {
         let Some(stream) = self.streams.get_mut(&from) else { return };
-        (stream.feed, stream.applied) = (feed, 0);
+        (stream.feed, stream.applied, stream.fresh_us) = (feed, 0, 0);
         if matches!(stream.stage, StreamStage::Asking { .. } | StreamStage::Waiting(..)) {
             stream.stage = StreamStage::Idle;
         }
-        self.fail_follows(now_us, from);
+        self.fail_follows(now_us, from, effects);
     }
 
-    fn fail_follows(&mut self, now_us: u64, from: ServerId) {
+    fn fail_follows(&mut self, now_us: u64, from: ServerId, effects: &mut Vec<Effect>) {
         self.report_at_us = now_us;
         for follow in self.shards.iter_mut().filter_map(|shard| shard.follow.as_mut()) {
             if follow.pull.from == from && follow.takes_changes() {
                 follow.stage = FollowStage::Failed;
+                effects.push(Effect::ReadCopy(follow.pull.id.micro_shard, false));
             }
         }
     }
@@ -405,9 +439,10 @@ impl Member {
     }
 
     /// Ends to follow a micro-shard. If a batch is being taken in, it must not become this node's before.
-    pub(super) fn end_follow(&mut self, micro_shard: MicroShard) {
+    pub(super) fn end_follow(&mut self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
         let shard = &mut self.shards[micro_shard.0 as usize];
         let Some(follow) = shard.follow.take() else { return };
+        effects.push(Effect::ReadCopy(micro_shard, false));
         shard.closed = shard.closed.max(follow.pull.id.number);
         let Some(stream) = self.streams.get_mut(&follow.pull.from) else { return };
         stream.follows -= 1;

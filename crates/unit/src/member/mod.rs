@@ -32,6 +32,8 @@ pub struct Timing {
     pub report_us: u64,
     /// Until a question to another node is repeated.
     pub ask_us: u64,
+    /// How old a copy may be that is read here; `None` if none is read.
+    pub copies_us: Option<u64>,
 }
 
 /// Items to be copied from another node's memory.
@@ -97,6 +99,10 @@ pub enum Effect {
     StopFeeding(MicroShard),
     /// Changes that were handed over up to this number are with all followers that the owner waits for.
     Confirm(u64),
+    /// From now on the copy of a micro-shard may be read here, or no longer.
+    ReadCopy(MicroShard, bool),
+    /// Copies may be read until this time, by the node's clock.
+    Fresh(u64),
     /// Do these jobs, which are for changed keys of one node, one after another, and never beside another one of the same
     /// micro-shard.
     Apply(ServerId, Vec<CopyJob>),
@@ -157,6 +163,7 @@ pub struct Member {
     confirmed: u64,
     /// The nodes whose micro-shards this one follows.
     streams: BTreeMap<ServerId, Stream>,
+    fresh_until_us: u64,
 }
 
 impl Member {
@@ -188,6 +195,7 @@ impl Member {
             handed: 0,
             confirmed: 0,
             streams: BTreeMap::new(),
+            fresh_until_us: 0,
         }
     }
 
@@ -272,7 +280,7 @@ impl Member {
     fn enact(&mut self, micro_shard: MicroShard, place: Place, effects: &mut Vec<Effect>) {
         let is_mine = place.node == self.id;
         if self.shards[micro_shard.0 as usize].follow.as_ref().is_some_and(|follow| !follow.fits(place)) {
-            self.end_follow(micro_shard);
+            self.end_follow(micro_shard, effects);
         }
         let is_deferred = self.is_deferred(micro_shard);
         let shard = &mut self.shards[micro_shard.0 as usize];

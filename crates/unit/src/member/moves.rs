@@ -159,7 +159,7 @@ impl Member {
         if !is_sound || !is_new || is_complete {
             return;
         }
-        self.end_follow(micro_shard);
+        self.end_follow(micro_shard, effects);
         let shard = &mut self.shards[micro_shard.0 as usize];
         shard.end_target();
         if pull.is_follow {
@@ -214,7 +214,7 @@ impl Member {
         let is_kept = !shard.is_copying() && shard.word == Ownership::owned(number).withdrawn();
         if place.node != self.id && (is_pulled || is_followed || is_kept) {
             shard.end_target();
-            self.end_follow(micro_shard);
+            self.end_follow(micro_shard, effects);
             self.shards[micro_shard.0 as usize].empty(micro_shard, effects);
         }
     }
@@ -239,7 +239,7 @@ impl Member {
             Message::Batch { more, epoch, changes } => {
                 self.batch(now_us, from, (more, epoch, changes), effects);
             }
-            Message::Lost(more) => self.lost(now_us, from, more),
+            Message::Lost(more) => self.lost(now_us, from, more, effects),
         }
     }
 

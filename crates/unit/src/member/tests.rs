@@ -25,7 +25,7 @@ fn placed(directory: &Directory, place: Place) -> Directory {
 }
 
 fn member(id: ServerId, word: Ownership) -> Member {
-    Member::new(id, 7, &[word], terms(), Timing { report_us: 1000, ask_us: 1000 })
+    Member::new(id, 7, &[word], terms(), Timing { report_us: 1000, ask_us: 1000, copies_us: None })
 }
 
 fn orders(directory: &Directory) -> Orders {

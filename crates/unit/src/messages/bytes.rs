@@ -184,6 +184,7 @@ fn put_feed(bytes: &mut Vec<u8>, feed: &FeedId) {
 fn put_more(bytes: &mut Vec<u8>, more: &More) {
     put_feed(bytes, &more.feed);
     put_long(bytes, more.applied);
+    put_long(bytes, more.asked_us);
     put(bytes, more.due);
 }
 
@@ -258,7 +259,7 @@ impl Bytes<'_> {
     }
 
     fn more(&mut self) -> Result<More, BadBytes> {
-        Ok(More { feed: self.feed()?, applied: self.long()?, due: self.number()? })
+        Ok(More { feed: self.feed()?, applied: self.long()?, asked_us: self.long()?, due: self.number()? })
     }
 
     fn feed(&mut self) -> Result<FeedId, BadBytes> {

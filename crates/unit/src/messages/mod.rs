@@ -123,6 +123,8 @@ pub struct More {
     pub feed: FeedId,
     /// Batches that it has taken in so far.
     pub applied: u64,
+    /// When it was asked, by the follower's clock.
+    pub asked_us: u64,
     /// If not zero, an answer is due as soon as the owner goes by this epoch or a later one, also one without changes.
     pub due: Epoch,
 }
@@ -149,7 +151,7 @@ pub enum Message {
     More(More),
     /// The answer.
     Batch {
-        /// The question.
+        /// The question that it was taken for.
         more: More,
         /// The directory that the owner went by when it took the changes.
         epoch: Epoch,

@@ -72,10 +72,10 @@ fn orders() -> impl Strategy<Value = Packet> {
 fn messages() -> impl Strategy<Value = Packet> {
     let asked = (move_ids(), any::<u64>(), any::<u32>(), any::<u32>(), any::<bool>());
     let hashes = vec(any::<u64>().prop_map(KeyHash), 0..5);
-    let more = (any::<u64>(), any::<u32>(), any::<u64>(), any::<u32>());
-    let more = more.prop_map(|(incarnation, number, applied, due)| {
+    let more = (any::<u64>(), any::<u32>(), any::<u64>(), (any::<u64>(), any::<u32>()));
+    let more = more.prop_map(|(incarnation, number, applied, (asked_us, due))| {
         let feed = FeedId { incarnation, number };
-        More { feed, applied, due }
+        More { feed, applied, asked_us, due }
     });
     (any::<u32>(), 0..8, asked, (hashes, more)).prop_map(|(from, kind, asked, (hashes, more))| {
         let (id, incarnation, epoch, batch, freeze) = asked;

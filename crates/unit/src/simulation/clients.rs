@@ -6,7 +6,7 @@ use minos_rack::ServerId;
 use minos_testkit::history::{self, Call, CasOutcome, NEVER};
 use rand::RngExt;
 
-use super::world::{Body, Event, KEYS, Outcome, Party, Request, World};
+use super::world::{Body, COPIES_US, Event, KEYS, Outcome, Party, Request, World};
 use crate::Directory;
 
 const ATTEMPTS_MAX: u32 = 40;
@@ -36,6 +36,7 @@ impl World {
         let key = if is_hot { 0 } else { self.random.random_range(0..KEYS) };
         let call = self.draw(client, key);
         let called = self.ticks.next();
+        self.called.push((self.now_us, called));
         let current = Current { key, call, called, attempt: 0, attempts_left: ATTEMPTS_MAX };
         self.clients[client].current = Some(current);
         self.attempt(client);
@@ -70,7 +71,10 @@ impl World {
             directory.node(place.node)
         });
         let is_read = matches!(current.call, Call::Get(_));
+        // Nodes of other units may have a copy.
+        let is_anywhere = self.plan.copies > 1 && is_read && self.random.random_bool(0.4);
         let readers: Vec<ServerId> = match (&one.directory, owner) {
+            _ if is_anywhere => ids,
             (Some(directory), Some(owner)) if is_read => {
                 directory.nodes().iter().filter(|node| node.unit == owner.unit).map(|node| node.id).collect()
             }
@@ -110,6 +114,10 @@ impl World {
         }
         let call = match (current.call, outcome) {
             (Call::Get(_), Outcome::Value(value)) => Call::Get(value),
+            (Call::Get(_), Outcome::Stale(value)) => {
+                self.record_stale(client, value);
+                return self.rest(client);
+            }
             (Call::Cas { expected, new, .. }, Outcome::Cas(outcome)) => Call::Cas { expected, new, outcome },
             (Call::Delete(_), Outcome::Missing) => Call::Delete(false),
             (call, _) => call,
@@ -144,6 +152,25 @@ impl World {
             Some(Call::Get(_)) | None => self.clients[client].current = None,
             Some(call) => self.record(client, call, NEVER),
         }
+    }
+
+    /// A copy holds what its owner held at some moment since a while before the call: the call began then.
+    fn record_stale(&mut self, client: usize, value: Option<u64>) {
+        let returned = self.ticks.next();
+        let Some(Current { key, called, .. }) = self.clients[client].current.take() else { return };
+        let began = self.called.iter().rev().find(|(_, tick)| *tick == called);
+        let since_us = began.map_or(0, |(at_us, _)| at_us.saturating_sub(COPIES_US + COPIES_US / 100));
+        let before = self.called.iter().rev().find(|(at_us, _)| *at_us < since_us);
+        let called = before.map_or(0, |(_, tick)| *tick);
+        // It overlaps with calls of the same client.
+        let client = (self.clients.len() + self.history.len()) as u32;
+        self.history.push(history::Event {
+            client,
+            key: key as u32,
+            called,
+            returned,
+            call: Call::Get(value),
+        });
     }
 
     fn record(&mut self, client: usize, call: Call, returned: u64) {

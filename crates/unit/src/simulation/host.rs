@@ -157,6 +157,9 @@ pub(super) struct Process {
     pub(super) handed: u64,
     pub(super) confirmed: u64,
     pub(super) held: Vec<Held>,
+    /// Copies that may be read, and until when.
+    pub(super) copied: BTreeSet<MicroShard>,
+    pub(super) fresh_until_us: u64,
     /// Changed keys of the micro-shards that note them.
     pub(super) notes: BTreeMap<MicroShard, BTreeSet<usize>>,
     /// Partitions that are left of a pass or of emptying.
@@ -178,6 +181,8 @@ impl Process {
             handed: 0,
             confirmed: 0,
             held: Vec::new(),
+            copied: BTreeSet::new(),
+            fresh_until_us: 0,
             notes: BTreeMap::new(),
             left: BTreeMap::new(),
         }

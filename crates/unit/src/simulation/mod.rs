@@ -122,7 +122,17 @@ fn followers_lose_no_acknowledged_change() {
         }
     }
     eprintln!("{sum:?}");
-    assert!(sum.of("inherited") > 0, "{sum:?}");
+    assert!(["inherited", "copies read"].iter().all(|what| sum.of(what) > 0), "{sum:?}");
+}
+
+#[test]
+fn control_without_freshness_an_old_copy_is_read() {
+    must_fail(followed_afar(Loss::Never), Safeguard::Freshness);
+}
+
+#[test]
+fn control_without_its_lease_an_old_owner_feeds_copies() {
+    must_fail(followed_afar(Loss::Never), Safeguard::FeedLease);
 }
 
 #[test]

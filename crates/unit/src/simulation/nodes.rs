@@ -110,6 +110,9 @@ impl World {
             }
             Effect::Feed(micro_shard) => drop(process.fed.insert(micro_shard)),
             Effect::StopFeeding(micro_shard) => drop(process.fed.remove(&micro_shard)),
+            Effect::ReadCopy(micro_shard, true) => drop(process.copied.insert(micro_shard)),
+            Effect::ReadCopy(micro_shard, false) => drop(process.copied.remove(&micro_shard)),
+            Effect::Fresh(until_us) => process.fresh_until_us = until_us,
             Effect::Confirm(number) => {
                 process.confirmed = number;
                 self.release(id);
@@ -188,6 +191,10 @@ impl World {
         let permit =
             process.view.as_ref().and_then(|view| view.permit(host.drift.at(self.now_us), micro_shard));
         let is_read = matches!(request.call, Call::Get(_));
+        let is_fresh = !is_on(Safeguard::Freshness) || host.drift.at(self.now_us) < process.fresh_until_us;
+        if is_read && is_fresh && !self.is_healed && process.copied.contains(&micro_shard) {
+            return self.read_copy(id, request);
+        }
         match (route, permit) {
             (Route::Here, Some(permit)) if is_read => self.begin_reading(id, id, request, permit),
             (Route::Unit(owner), Some(permit)) if is_read => self.begin_reading(id, owner, request, permit),
@@ -203,6 +210,13 @@ impl World {
             }
             _ => self.answer(id, request, Outcome::NotHere),
         }
+    }
+
+    /// Reads a copy at one instant: nobody else changes it.
+    fn read_copy(&mut self, id: ServerId, request: Request) {
+        self.tally.note("copies read");
+        let value = self.hosts[&id].memory.buckets[request.key].value();
+        self.answer(id, request, Outcome::Stale(value));
     }
 
     fn begin_reading(&mut self, id: ServerId, owner: ServerId, request: Request, permit: Permit) {
@@ -386,6 +400,8 @@ fn name_of(effect: &Effect) -> &'static str {
         Effect::Apply(..) => "kill: take a batch in",
         Effect::Confirm(_) => "kill: confirm",
         // Not a step of a move.
-        Effect::Show(_) | Effect::Weigh(_) | Effect::Report(_) => "",
+        Effect::Show(_) | Effect::Weigh(_) | Effect::Report(_) | Effect::ReadCopy(..) | Effect::Fresh(_) => {
+            ""
+        }
     }
 }

@@ -27,6 +27,8 @@ pub(super) const SHARDS: u32 = 4;
 pub(super) const HEALED_US: u64 = 250_000;
 /// Every key must have been read by then.
 const END_US: u64 = 600_000;
+/// How old a copy may be that is read. Clocks differ.
+pub(super) const COPIES_US: u64 = 5000;
 const STATES_MAX: usize = 200_000;
 
 /// The kind of a run. Rates are weights of faults.
@@ -117,6 +119,8 @@ pub(super) struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Value(Option<u64>),
+    /// The same, of a copy that may be old.
+    Stale(Option<u64>),
     /// A write took place.
     Done,
     /// There was nothing to remove.
@@ -177,6 +181,8 @@ pub(super) struct World {
     pub(super) clients: Vec<Client>,
     pub(super) history: Vec<history::Event>,
     pub(super) ticks: history::Ticks,
+    /// When the ticks of calls were.
+    pub(super) called: Vec<(u64, u64)>,
     /// Who cannot hear whom, in both directions; all others, if there is no second.
     pub(super) cuts: BTreeSet<(Party, Option<Party>)>,
     pub(super) shards: [usize; KEYS],
@@ -196,7 +202,7 @@ fn balancing() -> Balancing {
 }
 
 pub(super) fn timing() -> Timing {
-    Timing { report_us: 4000, ask_us: 3000 }
+    Timing { report_us: 4000, ask_us: 3000, copies_us: Some(COPIES_US) }
 }
 
 impl World {
@@ -239,6 +245,7 @@ impl World {
             clients: (0..4).map(|_| Client::default()).collect(),
             history: Vec::new(),
             ticks: history::Ticks::default(),
+            called: Vec::new(),
             cuts: BTreeSet::new(),
             shards: std::array::from_fn(of),
             values: 0,

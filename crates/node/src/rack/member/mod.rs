@@ -38,6 +38,8 @@ pub(super) use transport::{HELLO_BYTES_MAX, HELLO_MAX, node_hello};
 const REPORTS_A_LEASE: u32 = 4;
 /// Time until a question to another node is repeated.
 const ASK: Duration = Duration::from_millis(20);
+/// Copies that are read are looked after so many times in the time that they may be old.
+const FRESHENED: u32 = 6;
 /// By how much clocks may differ in a second, in microseconds.
 const DRIFT_PPM: u64 = 500;
 /// The part of a lease in which a node answers no more.
@@ -77,6 +79,7 @@ pub(crate) struct Driver<M: Mode, I: Io> {
     patience: Duration,
     /// True if workers may go by older routes.
     is_dirty: bool,
+    reads_copies: bool,
 }
 
 impl<M: Mode, I: Io> Driver<M, I> {
@@ -107,7 +110,11 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let serving = (items_hello, show_items(shared, rack)?);
         let words: Vec<Ownership> = (0..rack.config.micro_shards).map(|it| word(shared, it)).collect();
         let patience = managed.lease / REPORTS_A_LEASE;
-        let timing = Timing { report_us: patience.as_micros() as u64, ask_us: ASK.as_micros() as u64 };
+        let timing = Timing {
+            report_us: patience.as_micros() as u64,
+            ask_us: ASK.as_micros() as u64,
+            copies_us: managed.read_copies.map(|old| old.as_micros() as u64),
+        };
         let terms = terms(managed.lease).map_err(io::Error::other)?;
         let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = ServerId(rack.config.node as u32);
@@ -126,8 +133,9 @@ impl<M: Mode, I: Io> Driver<M, I> {
             events,
             jobs,
             transport,
-            patience,
+            patience: managed.read_copies.map_or(patience, |old| patience.min(old / FRESHENED)),
             is_dirty: false,
+            reads_copies: managed.read_copies.is_some(),
         };
         Ok((driver, copier, visitors))
     }
@@ -226,6 +234,10 @@ impl<M: Mode, I: Io> Driver<M, I> {
             Effect::Send(to, message) => self.settled(|it| it.transport.send(to, message)),
             Effect::Feed(micro_shard) => routes.feed(micro_shard.0, true),
             Effect::StopFeeding(micro_shard) => routes.feed(micro_shard.0, false),
+            Effect::ReadCopy(micro_shard, is_copied) => {
+                routes.copy(micro_shard.0, is_copied && self.reads_copies);
+            }
+            Effect::Fresh(until_us) => routes.freshen(until_us),
             Effect::Confirm(number) => {
                 self.rack.handing.confirm(number);
                 wake_holders(&self.shared);

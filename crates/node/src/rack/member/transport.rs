@@ -401,6 +401,7 @@ mod tests {
             coordinator: address.clone(),
             lease: Duration::from_secs(1),
             acknowledge: Acknowledge::Owner,
+            read_copies: None,
         };
         let config = RackConfig {
             name: "r".to_owned(),
