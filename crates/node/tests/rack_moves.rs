@@ -45,7 +45,7 @@ impl Rack {
         let over = Arc::clone(&is_over);
         let coordinator = thread::spawn(move || coordinator::run(config, || over.load(Relaxed)).unwrap());
         let managed = Managed {
-            coordinator: at.clone(),
+            coordinators: vec![at.clone()],
             lease: LEASE,
             acknowledge: Acknowledge::Owner,
             read_copies: None,

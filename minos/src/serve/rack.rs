@@ -37,10 +37,10 @@ pub(crate) struct RackOptions {
     /// Time that a command waits for the node that owns its key
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     rack_timeout: Duration,
-    /// Where the rack's coordinator (`minos rack coordinate`) listens, which moves micro-shards between nodes. Without one
-    /// they stay where they are
-    #[arg(long, value_name = "PATH|IP:PORT", requires = "rack")]
-    coordinator: Option<Address>,
+    /// Where the rack's coordinator (`minos rack coordinate`) listens, which moves micro-shards between nodes; several
+    /// places if one of several coordinators leads. Without one they stay where they are
+    #[arg(long, value_name = "PATH|IP:PORT", value_delimiter = ',', requires = "rack")]
+    coordinator: Vec<Address>,
     /// Time for which a node answers without a word of the coordinator. The same at the coordinator
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     rack_lease: Duration,
@@ -130,7 +130,7 @@ impl RackOptions {
             "--peers: whoever reaches a node at IP:PORT could read and write; --rack-secret is needed"
         );
         ensure!(
-            !secrets.is_empty() || !matches!(self.coordinator, Some(Address::Tcp(_))),
+            !secrets.is_empty() || self.coordinator.iter().all(|address| matches!(address, Address::Unix(_))),
             "--coordinator: whoever answers at IP:PORT could move and drop items; --rack-secret is needed"
         );
         Ok(Some(RackConfig {
@@ -140,8 +140,8 @@ impl RackOptions {
             micro_shards: self.micro_shards,
             timeout: self.rack_timeout,
             waiting_max: self.rack_waiting,
-            managed: self.coordinator.clone().map(|coordinator| Managed {
-                coordinator,
+            managed: (!self.coordinator.is_empty()).then(|| Managed {
+                coordinators: self.coordinator.clone(),
                 lease: self.rack_lease,
                 read_copies: self.read_copies,
                 acknowledge: match self.acknowledge {

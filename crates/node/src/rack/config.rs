@@ -47,8 +47,9 @@ pub struct RackConfig {
 /// How a node takes part in a rack that has a coordinator.
 #[derive(Clone, Debug)]
 pub struct Managed {
-    /// Where the coordinator listens: a Unix socket, or an address at which it must prove to know a secret.
-    pub coordinator: Address,
+    /// Where coordinators listen, one of which leads: Unix sockets, or addresses at which they must prove to know a
+    /// secret.
+    pub coordinators: Vec<Address>,
     /// Time for which the coordinator lets a node answer. The same at the coordinator and all nodes.
     pub lease: Duration,
     /// What a change has reached when it is acknowledged, if the coordinator keeps copies in other units.

@@ -3,7 +3,7 @@
 use std::{
     io::{self, ErrorKind, Read, Write},
     net::Shutdown,
-    os::unix::net::UnixStream,
+    os::{fd::OwnedFd, unix::net::UnixStream},
     time::Duration,
 };
 
@@ -45,7 +45,12 @@ impl ControlStream {
         (from, to): (u16, u16),
     ) -> io::Result<Self> {
         match address {
-            Address::Unix(path) => Self::plain(UnixStream::connect(path)?),
+            // A process that is stopped accepts nothing: its callers must not wait for it.
+            Address::Unix(path) => {
+                let stream = UnixStream::from(OwnedFd::from(Socket::connect(path)?));
+                stream.set_nonblocking(false)?;
+                Self::plain(stream)
+            }
             Address::Tcp(address) => {
                 let keys = keys.ok_or_else(|| io::Error::new(ErrorKind::PermissionDenied, "no secret"))?;
                 let ends = Ends { purpose: Purpose::Control, from, to };

@@ -140,15 +140,17 @@ impl Transport {
         if let Some(path) = &listens_at {
             listen(path, visitors.clone())?;
         }
-        let coordinator = Arc::default();
+        let coordinator = Arc::<Mutex<ToCoordinator>>::default();
         let (reports, reports_left) = sync_channel(REPORTS_MAX);
         let sending = Arc::clone(&coordinator);
         spawn("minos-reports", move || send_reports(&sending, &reports_left))?;
         let calling = Calling {
-            address: managed.coordinator.clone(),
+            addresses: managed.coordinators.clone(),
+            // If there is one alone, nobody else can be called.
+            silence_max: (managed.coordinators.len() > 1).then_some(managed.lease / 2),
             hello: node_hello(&calls.rack, calls.micro_shards, managed.lease),
             calls: Arc::clone(&calls),
-            stream: coordinator,
+            coordinator,
             events,
             stop,
         };
@@ -206,14 +208,23 @@ fn speak(calls: &Calls, to: ServerId, hello: &str, packets: &Receiver<Packet>) {
     }
 }
 
+/// The way to the coordinator.
+#[derive(Default)]
+struct ToCoordinator {
+    stream: Option<ControlStream>,
+    /// The last report, for one that is called later: it need not wait for the next.
+    last: Option<Report>,
+}
+
 /// Sends reports as long as there is a stream to the coordinator.
-fn send_reports(coordinator: &Mutex<Option<ControlStream>>, reports: &Receiver<Report>) {
+fn send_reports(coordinator: &Mutex<ToCoordinator>, reports: &Receiver<Report>) {
     for report in reports {
-        let mut stream = coordinator.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(open) = &mut *stream
-            && frames::send(open, &Packet::Report(report)).is_err()
+        let mut coordinator = coordinator.lock().unwrap_or_else(PoisonError::into_inner);
+        coordinator.last = Some(report.clone());
+        if let Some(stream) = &mut coordinator.stream
+            && frames::send(stream, &Packet::Report(report)).is_err()
         {
-            *stream = None;
+            coordinator.stream = None;
         }
     }
 }
@@ -301,45 +312,58 @@ impl Hearing {
     }
 }
 
-/// The thread that calls the coordinator, and hears it.
+/// The thread that calls coordinators in turn, and hears the one that leads. Others hang up.
 struct Calling {
-    address: Address,
+    addresses: Vec<Address>,
+    /// Time without orders after which another one is called.
+    silence_max: Option<Duration>,
     hello: String,
     calls: Arc<Calls>,
-    stream: Arc<Mutex<Option<ControlStream>>>,
+    coordinator: Arc<Mutex<ToCoordinator>>,
     events: Sender<Event>,
     stop: Arc<Stop>,
 }
 
 impl Calling {
     fn run(self) {
-        let mut was_there = true;
-        while !self.stop.is_requested() {
-            match self.call() {
-                Ok(mut stream) => {
-                    tracing::info!("the coordinator of the rack is there");
-                    was_there = true;
-                    self.hear(&mut stream);
-                    *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let mut refused = 0;
+        for address in self.addresses.iter().cycle() {
+            if self.stop.is_requested() {
+                return;
+            }
+            let heard = self.call(address).and_then(|mut stream| self.hear(&mut stream, address));
+            self.coordinator.lock().unwrap_or_else(PoisonError::into_inner).stream = None;
+            match heard {
+                Ok(()) => refused = 0,
+                Err(error) => {
+                    refused += 1;
+                    if refused == self.addresses.len() {
+                        tracing::warn!(%error, %address, "no coordinator of the rack can be reached");
+                    }
                 }
-                Err(error) if was_there => {
-                    tracing::warn!(%error, address = %self.address, "the coordinator of the rack cannot be reached");
-                    was_there = false;
-                }
-                Err(_) => {}
             }
             thread::sleep(RETRY);
         }
     }
 
-    /// Passes on the orders that come, with the directories that patches make.
-    fn hear(&self, stream: &mut ControlStream) {
-        let mut directory: Option<Arc<Directory>> = None;
-        while let Ok(packet) = frames::receive(stream) {
+    /// Passes on the orders that come, with the directories that patches make, until the stream ends. It is an error if
+    /// none have come.
+    fn hear(&self, stream: &mut ControlStream, address: &Address) -> io::Result<()> {
+        let (mut directory, mut has_led): (Option<Arc<Directory>>, _) = (None, false);
+        loop {
+            let packet = match frames::receive(stream) {
+                Ok(packet) => packet,
+                Err(_) if has_led => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            if !has_led {
+                tracing::info!(%address, "the coordinator of the rack is there");
+                has_led = true;
+            }
             let packet = match packet {
                 Packet::Patch(patch) => {
                     let Some(Ok(next)) = directory.as_ref().map(|known| known.patched(&patch)) else {
-                        return;
+                        return Ok(());
                     };
                     directory = Some(Arc::new(next));
                     continue;
@@ -354,15 +378,20 @@ impl Calling {
                 other => other,
             };
             if self.events.send(Event::Packet(packet)).is_err() {
-                return;
+                return Ok(());
             }
         }
     }
 
-    fn call(&self) -> io::Result<ControlStream> {
-        let stream = self.calls.call_at(&self.address, COORDINATOR, &self.hello)?;
-        let heard = stream.try_clone()?;
-        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
+    fn call(&self, address: &Address) -> io::Result<ControlStream> {
+        let mut stream = self.calls.call_at(address, COORDINATOR, &self.hello)?;
+        let mut heard = stream.try_clone()?;
+        heard.set_receive_max(self.silence_max)?;
+        let mut coordinator = self.coordinator.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(last) = &coordinator.last {
+            frames::send(&mut stream, &Packet::Report(last.clone()))?;
+        }
+        coordinator.stream = Some(stream);
         Ok(heard)
     }
 }
@@ -376,7 +405,7 @@ mod tests {
     };
 
     use minos_rack::MicroShard;
-    use minos_unit::{Asked, MoveId};
+    use minos_unit::{Asked, MoveId, Orders};
 
     use super::*;
     use crate::rack::{
@@ -398,7 +427,7 @@ mod tests {
         let address = Address::Tcp(at);
         let node = |_| RackNode { unit: 0, address: address.clone(), native: None };
         let managed = Managed {
-            coordinator: address.clone(),
+            coordinators: vec![address.clone()],
             lease: Duration::from_secs(1),
             acknowledge: Acknowledge::Owner,
             read_copies: None,
@@ -439,6 +468,67 @@ mod tests {
         assert_eq!(hear(&peer_hello("s"), &[1]), 0);
         // It shows no items, for its memory can be read.
         assert_eq!(hear("items\n", &[1]), 0);
+    }
+
+    #[test]
+    fn of_several_coordinators_the_one_that_leads_is_heard() {
+        let folder = tempfile::tempdir().unwrap();
+        let listen = |name: &str| {
+            let path = folder.path().join(name);
+            (frames::listen_privately(&path).unwrap(), Address::Unix(path))
+        };
+        let (standing_by, first) = listen("1");
+        // The kernel connects, and nobody answers.
+        let (_stopped, second) = listen("2");
+        let (leading, third) = listen("3");
+        let report = Report {
+            node: ServerId(0),
+            incarnation: 1,
+            sent_us: 2,
+            epoch: 3,
+            is_withdrawn: false,
+            lacking: Vec::new(),
+            moves: Vec::new(),
+            load: None,
+            weights: 0,
+        };
+        let (events, heard) = channel();
+        let stop = Arc::new(Stop::new().unwrap());
+        let last = ToCoordinator { stream: None, last: Some(report.clone()) };
+        let calling = Calling {
+            addresses: vec![first, second, third],
+            silence_max: Some(Duration::from_millis(50)),
+            hello: "hello\n".to_owned(),
+            calls: Arc::new(Calls::new(&config(([127, 0, 0, 1], 9).into()).0)),
+            coordinator: Arc::new(Mutex::new(last)),
+            events,
+            stop: Arc::clone(&stop),
+        };
+        spawn("minos-orders", move || calling.run()).unwrap();
+        spawn("hangs-up", move || standing_by.incoming().for_each(drop)).unwrap();
+        let orders = Packet::Orders(Orders {
+            incarnation: 1,
+            lease: Some(2),
+            epoch: 3,
+            directory: None,
+            pulls: Vec::new(),
+            cancelled: Vec::new(),
+            weights: None,
+        });
+        let (said, hears) = channel();
+        let orders_sent = orders.clone();
+        let lead = move || {
+            let mut stream = ControlStream::plain(leading.accept().unwrap().0).unwrap();
+            let hello = frames::receive_line(&mut stream, HELLO_BYTES_MAX).unwrap();
+            said.send((hello, frames::receive(&mut stream).unwrap())).unwrap();
+            frames::send(&mut stream, &orders_sent).unwrap();
+        };
+        spawn("leads", lead).unwrap();
+        let long = Duration::from_secs(20);
+        assert_eq!(hears.recv_timeout(long).unwrap(), ("hello\n".to_owned(), Packet::Report(report)));
+        let Event::Packet(packet) = heard.recv_timeout(long).unwrap() else { panic!("not a packet") };
+        assert_eq!(packet, orders);
+        stop.request();
     }
 
     #[test]
