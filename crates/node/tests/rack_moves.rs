@@ -16,7 +16,7 @@ use minos_net::Address;
 use minos_node::{
     Server, ServerConfig, StatsGroup,
     config::{Acknowledge, Managed, RackConfig, RackNode},
-    coordinator::{self, CoordinatorConfig, Loss, ReadPolicy},
+    coordinator::{self, CoordinatorConfig, Keep, Loss, ReadPolicy},
 };
 use minos_testkit::Client;
 use tempfile::TempDir;
@@ -152,7 +152,7 @@ fn coordinates(folder: &TempDir, at: &Address) -> CoordinatorConfig {
         rack: "moves".to_owned(),
         listen: at.clone(),
         secrets: Vec::new(),
-        directory: folder.path().join("directory"),
+        keep: Keep::File(folder.path().join("directory")),
         nodes: vec![(0, String::new()); NODES],
         micro_shards: MICRO_SHARDS,
         lease: LEASE,

@@ -1,7 +1,7 @@
 //! Tools for tests: servers on free ports, a line client, a model map, a history checker, eviction
 //! simulators, a network, faulty transports.
 //!
-//! [`Server`] starts memcached, Redis or Minos on a free loopback port with persistence off and
+//! [`Server`] starts memcached, Redis, etcd or Minos on a free loopback port with persistence off and
 //! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
 //! time. [`Model`] is a plain map, the reference for a store. [`history`] checks that concurrent clients'
 //! results are linearizable. [`eviction`] computes the exact hit ratio of a policy. [`network`] is a faulty

@@ -62,6 +62,7 @@ pub enum StartError {
 #[derive(Debug)]
 pub struct Server {
     program: PathBuf,
+    arguments: Vec<String>,
     child: Child,
     address: SocketAddr,
     folder: TempDir,
@@ -91,6 +92,21 @@ impl Server {
         })
     }
 
+    /// An etcd of one server. It keeps what it has when it is started again.
+    pub fn etcd() -> Result<Self, StartError> {
+        Self::start(Path::new("etcd"), |port, folder| {
+            let clients = format!("http://127.0.0.1:{port}");
+            // It has no peers.
+            let peers = "http://127.0.0.1:0";
+            let place =
+                ["--data-dir", &folder.join("data").to_string_lossy(), "--name", "one"].map(str::to_owned);
+            let clients = ["--listen-client-urls", &clients, "--advertise-client-urls", &clients];
+            let peers = ["--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers];
+            let cluster = ["--initial-cluster", "one=http://127.0.0.1:0"];
+            [place.to_vec(), texts(&clients), texts(&peers), texts(&cluster)].concat()
+        })
+    }
+
     /// The `minos` binary at `program` with `options` beside those for address and folder.
     pub fn minos(program: &Path, options: &[&str]) -> Result<Self, StartError> {
         Self::start(program, |port, _| {
@@ -117,18 +133,33 @@ impl Server {
     fn start_once(program: &Path, arguments: impl Fn(u16, &Path) -> Vec<String>) -> Result<Self, StartError> {
         let folder = TempDir::with_prefix("minos-test-")?;
         let address = free_address()?;
-        let log = fs::File::create(folder.path().join("log"))?;
-        let child = Command::new(program)
-            .args(arguments(address.port(), folder.path()))
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .map_err(|source| StartError::Run { program: program.to_owned(), source })?;
-        let mut server = Self { program: program.to_owned(), child, address, folder };
-        server.wait_until(|server| TcpStream::connect(server.address).ok().map(drop))?;
+        let arguments = arguments(address.port(), folder.path());
+        let child = spawn(program, &arguments, folder.path())?;
+        let mut server = Self { program: program.to_owned(), arguments, child, address, folder };
+        server.wait_until_ready()?;
         Ok(server)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), StartError> {
+        self.wait_until(|server| TcpStream::connect(server.address).ok().map(drop))
+    }
+
+    /// Kills it (SIGKILL).
+    ///
+    /// # Errors
+    /// As the system calls.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+
+    /// Starts it again at the same address and in the same folder, once it has ended. Its log begins anew.
+    ///
+    /// # Errors
+    /// It ended, or accepts no connection in time.
+    pub fn start_again(&mut self) -> Result<(), StartError> {
+        self.child = spawn(&self.program, &self.arguments, self.folder.path())?;
+        self.wait_until_ready()
     }
 
     /// Calls `look` repeatedly until it returns a value, the server ends or its time is over.
@@ -212,6 +243,14 @@ impl Drop for Server {
             writeln!(io::stderr(), "--- the server at {} said:\n{}", self.address, self.log()).ok();
         }
     }
+}
+
+/// Runs `program` in `folder`, where its output goes to a file.
+fn spawn(program: &Path, arguments: &[String], folder: &Path) -> Result<Child, StartError> {
+    let log = fs::File::create(folder.join("log"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+    command.spawn().map_err(|source| StartError::Run { program: program.to_owned(), source })
 }
 
 /// A loopback address where nothing listened a moment ago, and that no recent call in this process returned.

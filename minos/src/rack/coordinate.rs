@@ -1,14 +1,16 @@
 //! `minos rack coordinate`: the coordinator of a rack.
 
 use std::{
+    fs,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
     time::Duration,
 };
 
+use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use minos_net::Address;
-use minos_node::coordinator::{self, CoordinatorConfig, Loss, ReadPolicy};
+use minos_node::coordinator::{self, CoordinatorConfig, EtcdConfig, Keep, Loss, ReadPolicy};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use crate::{secret::read_all, serve::rack::Peer, time::parse_time};
@@ -33,8 +35,10 @@ pub(crate) struct CoordinateArgs {
     #[arg(long, value_name = "PATH")]
     rack_secret: Option<PathBuf>,
     /// File that keeps the directory: who owns what
-    #[arg(long, value_name = "PATH")]
-    directory: PathBuf,
+    #[arg(long, value_name = "PATH", required_unless_present = "etcd", conflicts_with = "etcd")]
+    directory: Option<PathBuf>,
+    #[command(flatten)]
+    etcd: EtcdOptions,
     /// The nodes of a new rack, as for `minos serve`. Later ones are in the directory
     #[arg(long, value_name = "UNIT@PATH|IP:PORT[=IP:PORT]", value_delimiter = ',', required = true)]
     peers: Vec<Peer>,
@@ -67,6 +71,54 @@ pub(crate) struct CoordinateArgs {
     reads_interval: Duration,
 }
 
+/// One of several coordinators.
+#[derive(Args, Debug)]
+struct EtcdOptions {
+    /// Servers of etcd, which elects one of several coordinators and keeps the directory. Needs a program that was built with
+    /// `--features etcd`
+    #[arg(long, value_name = "http://HOST:PORT", value_delimiter = ',', value_parser = parse_server)]
+    etcd: Vec<String>,
+    /// What the names of its keys begin with; the name of the rack follows
+    #[arg(long, value_name = "KEY", default_value = "/minos", conflicts_with = "directory")]
+    etcd_prefix: String,
+    /// Time after which another coordinator is elected if the leader is silent, in whole seconds. etcd may make it longer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time, conflicts_with = "directory")]
+    etcd_ttl: Duration,
+    /// User of etcd
+    #[arg(long, value_name = "NAME", requires = "etcd_password", conflicts_with = "directory")]
+    etcd_user: Option<String>,
+    /// File with the password of --etcd-user
+    #[arg(long, value_name = "PATH", requires = "etcd_user")]
+    etcd_password: Option<PathBuf>,
+}
+
+impl EtcdOptions {
+    fn config(&self) -> anyhow::Result<EtcdConfig> {
+        let ttl_s = self.etcd_ttl.as_secs() + u64::from(self.etcd_ttl.subsec_nanos() > 0);
+        ensure!((1..=3600).contains(&ttl_s), "--etcd-ttl: expected 1s to 1h");
+        let password = |path: &PathBuf| {
+            let text = fs::read_to_string(path);
+            text.with_context(|| format!("--etcd-password {}", path.display()))
+        };
+        let password = self.etcd_password.as_ref().map(password).transpose()?;
+        let user = self.etcd_user.clone().zip(password.map(|text| text.trim_end().to_owned()));
+        let (servers, prefix) = (self.etcd.clone(), self.etcd_prefix.trim_end_matches('/').to_owned());
+        Ok(EtcdConfig { servers, prefix, ttl: Duration::from_secs(ttl_s), user })
+    }
+}
+
+/// The URL of a server of etcd.
+fn parse_server(text: &str) -> Result<String, String> {
+    let port = text
+        .strip_prefix("http://")
+        .and_then(|rest| rest.rsplit_once(':'))
+        .filter(|(host, _)| !host.is_empty());
+    match port.map(|(_, port)| port.trim_end_matches('/').parse::<u16>()) {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err("expected http://HOST:PORT; TLS is not spoken".to_owned()),
+    }
+}
+
 /// What becomes of the items of a dead node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Lost {
@@ -82,6 +134,10 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
     for signal in TERM_SIGNALS {
         flag::register(*signal, Arc::clone(&stop))?;
     }
+    let keep = match &args.directory {
+        Some(path) => Keep::File(path.clone()),
+        None => Keep::Etcd(args.etcd.config()?),
+    };
     let file = args.rack_secret.as_deref();
     let secrets = file.map(|path| read_all("--rack-secret", path)).transpose()?;
     let members = args.peers.iter().take(args.members.unwrap_or(args.peers.len()));
@@ -89,7 +145,7 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
         rack: args.rack.clone(),
         listen: args.listen.clone(),
         secrets: secrets.unwrap_or_default(),
-        directory: args.directory.clone(),
+        keep,
         nodes: members.map(Peer::unit_and_address).collect(),
         micro_shards: args.micro_shards,
         lease: args.rack_lease,

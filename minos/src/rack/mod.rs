@@ -21,7 +21,7 @@ pub(crate) struct RackArgs {
 enum Command {
     Up(up::UpArgs),
     Status(status::StatusArgs),
-    Coordinate(coordinate::CoordinateArgs),
+    Coordinate(Box<coordinate::CoordinateArgs>),
     #[command(flatten)]
     Operate(operate::Operate),
 }

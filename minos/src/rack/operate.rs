@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
 use minos_net::Address;
-use minos_node::coordinator::ask;
+use minos_node::coordinator::ask_leader;
 
 use crate::secret::read_all;
 
@@ -33,9 +33,10 @@ pub(super) enum Operate {
 /// The coordinator.
 #[derive(Args, Debug)]
 pub(super) struct State {
-    /// Where the coordinator listens. Over TCP, --rack and --rack-secret are needed
-    #[arg(long, value_name = "PATH|IP:PORT")]
-    coordinator: Address,
+    /// Where the coordinator listens; several places if one of several leads. Over TCP, --rack and --rack-secret are
+    /// needed
+    #[arg(long, value_name = "PATH|IP:PORT", value_delimiter = ',', required = true)]
+    coordinator: Vec<Address>,
     /// Name of the rack
     #[arg(long, value_name = "NAME", requires = "rack_secret")]
     rack: Option<String>,
@@ -50,12 +51,11 @@ impl State {
         let file = self.rack_secret.as_deref();
         let secrets = file.map(|path| read_all("--rack-secret", path)).transpose()?;
         ensure!(
-            secrets.is_some() || matches!(self.coordinator, Address::Unix(_)),
-            "--coordinator {}: --rack and --rack-secret are needed",
-            self.coordinator
+            secrets.is_some() || self.coordinator.iter().all(|address| matches!(address, Address::Unix(_))),
+            "--coordinator IP:PORT: --rack and --rack-secret are needed"
         );
         let rack = self.rack.as_deref().zip(secrets.as_deref());
-        ask(&self.coordinator, rack, line).with_context(|| format!("the coordinator at {}", self.coordinator))
+        ask_leader(&self.coordinator, rack, line).context("the coordinator of the rack")
     }
 }
 
@@ -115,7 +115,6 @@ pub(super) fn run(command: &Operate) -> anyhow::Result<()> {
     let answer = at.ask(&line)?;
     match answer.strip_prefix("error: ") {
         Some(error) => bail!("{}", error.trim()),
-        None if answer.is_empty() => bail!("the coordinator at {} does not answer", at.coordinator),
         None => print!("{answer}"),
     }
     Ok(())

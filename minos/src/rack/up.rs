@@ -18,7 +18,7 @@ use minos_base::SizeText;
 use minos_net::Address;
 use minos_node::{
     config::NODES_MAX,
-    coordinator::{self, CoordinatorConfig, CoordinatorError, Loss, ReadPolicy},
+    coordinator::{self, CoordinatorConfig, CoordinatorError, Keep, Loss, ReadPolicy},
 };
 
 use signal_hook::{consts::TERM_SIGNALS, flag};
@@ -185,7 +185,7 @@ fn coordinate(
         rack: NAME.to_owned(),
         listen: Address::Unix(folder.join(COORDINATOR)),
         secrets: Vec::new(),
-        directory: folder.join("directory"),
+        keep: Keep::File(folder.join("directory")),
         nodes: (0..args.members.unwrap_or(args.nodes).clamp(1, args.nodes)).map(node).collect(),
         micro_shards: MICRO_SHARDS,
         lease: LEASE,

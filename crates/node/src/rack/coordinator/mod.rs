@@ -1,18 +1,24 @@
-//! The process that drives a rack's coordinator: it hears the nodes, keeps the directory on disk, and obeys operators.
+//! The process that drives a rack's coordinator: it hears the nodes, keeps the directory, and obeys operators. If there are
+//! several such processes, one leads and the others stand by.
 //!
 //! It takes two kinds of streams, told apart by their first line: that of a node, which reports and gets orders, and that
 //! of an operator, who writes a line and reads the answer. Over TCP, both must prove to know the rack's secret.
 
+#[cfg(feature = "etcd")]
+mod etcd;
+mod reign;
+
 use std::{
     collections::HashMap,
     fmt::Write as _,
-    fs::{self, File},
+    fs,
     io::{self, Write},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
         Arc,
-        mpsc::{Receiver, RecvTimeoutError, Sender, channel},
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc::{RecvTimeoutError, Sender, channel},
     },
     thread,
     time::{Duration, Instant},
@@ -24,7 +30,7 @@ use minos_proto::native::Secret;
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 use minos_sealed::{Keys, Purpose};
 use minos_unit::{
-    Balancing, Command, Coordinator, Directory, Node, Orders, Packet, Policy, Report, Standing,
+    Balancing, Command, Coordinator, Directory, Epoch, Node, Orders, Packet, Policy, Report, Standing, Terms,
     control::{Effect, Input},
 };
 
@@ -37,6 +43,8 @@ use super::{
 use crate::server::handshakes::{GateCounters, Handshakes};
 
 pub use minos_unit::{Loss, ReadPolicy};
+use reign::Reign;
+pub use reign::{EtcdConfig, Keep};
 
 /// Longest time without a look at leases and moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -44,6 +52,8 @@ const TICK: Duration = Duration::from_millis(100);
 const OPERATOR: &str = "minos-operator 1\n";
 /// Time that the coordinator has to answer an operator.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// What one that stands by answers to operators.
+const STANDS_BY: &str = "error: this coordinator does not lead";
 
 /// A rack's coordinator.
 #[derive(Clone, Debug)]
@@ -54,9 +64,9 @@ pub struct CoordinatorConfig {
     pub listen: Address,
     /// Secrets, one of which nodes and operators must know over TCP.
     pub secrets: Vec<Secret>,
-    /// The file that keeps the directory.
-    pub directory: PathBuf,
-    /// The nodes of a new rack: unit and address for native clients. Later ones come from the file.
+    /// What keeps the directory.
+    pub keep: Keep,
+    /// The nodes of a new rack: unit and address for native clients. Later ones are in the directory.
     pub nodes: Vec<(u32, String)>,
     /// Micro-shards of a new rack; those of the nodes.
     pub micro_shards: u32,
@@ -82,11 +92,11 @@ pub enum CoordinatorError {
     /// The lease is too short or too long.
     #[error("the lease of a node: {0}")]
     Lease(#[from] minos_unit::BadTerms),
-    /// The nodes make no rack, or the file is no directory.
-    #[error("{path}: {error}")]
+    /// The nodes make no rack, or what was kept is no directory.
+    #[error("{place}: {error}")]
     Directory {
-        /// The file that keeps the directory.
-        path: PathBuf,
+        /// Where the directory is kept.
+        place: String,
         /// What is wrong with it.
         error: minos_unit::BadDirectory,
     },
@@ -106,6 +116,9 @@ pub enum CoordinatorError {
         /// The error.
         error: io::Error,
     },
+    /// etcd cannot be used as it is named.
+    #[error("etcd: {0}")]
+    Etcd(String),
 }
 
 /// What the coordinator's thread is told.
@@ -113,6 +126,14 @@ enum Event {
     /// With the way back to its node, if it is the first of its stream.
     Report(Report, Option<ControlStream>),
     Operator(String, Sender<String>),
+    /// This coordinator leads from now on, with the directory of these bytes.
+    Elected(Reign, Vec<u8>),
+    /// The one that listens there leads.
+    #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "nobody else can lead"))]
+    StandsBy(String),
+    /// The directory of this epoch is kept.
+    #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "a file is written at once"))]
+    Kept(Epoch),
 }
 
 /// The way back to a node.
@@ -122,12 +143,27 @@ struct Sending {
     directory: Option<Arc<Directory>>,
 }
 
-/// The coordinator with its streams.
-struct Running {
-    config: CoordinatorConfig,
+/// The coordinator while it leads, with its streams.
+struct Leading {
+    /// Name of the rack.
+    rack: String,
+    reign: Reign,
     coordinator: Coordinator,
     streams: HashMap<ServerId, Sending>,
     zero: Instant,
+}
+
+/// A process that leads or stands by.
+struct Process {
+    config: CoordinatorConfig,
+    terms: Terms,
+    leading: Option<Leading>,
+    /// For the threads that hear nodes.
+    is_leading: Arc<AtomicBool>,
+    /// Where the leader listens, if it is another one.
+    leader: Option<String>,
+    /// Dropped after it leads no more.
+    _election: Election,
 }
 
 /// Runs a coordinator until `is_over`, which is asked at least each tenth of a second.
@@ -136,29 +172,23 @@ struct Running {
 /// See [`CoordinatorError`].
 pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), CoordinatorError> {
     let terms = terms(config.lease)?;
-    let policy = Policy {
-        loss: config.loss,
-        moves_max: config.moves_max,
-        move_us_max: u64::try_from(config.move_time_max.as_micros()).unwrap_or(u64::MAX),
-        copies: config.copies,
-    };
-    let (directory, zero) = (directory(&config)?, Instant::now());
-    let events = listen(&config)?;
-    let interval_us = u64::try_from(config.reads_interval.as_micros()).unwrap_or(u64::MAX);
-    let balancing = Balancing { policy: config.reads, interval_us };
-    let coordinator = Coordinator::new(directory, terms, policy, 0).with_balancing(balancing, 0);
-    let mut running = Running { coordinator, streams: HashMap::new(), zero, config };
+    let (sender, events) = channel();
+    let is_leading = Arc::<AtomicBool>::default();
+    let election = stand(&config, sender.clone())?;
+    listen(&config, sender, Arc::clone(&is_leading))?;
+    let mut process = Process { config, terms, leading: None, is_leading, leader: None, _election: election };
     while !is_over() {
         match events.recv_timeout(TICK) {
             Ok(event) => {
-                std::iter::once(event).chain(events.try_iter()).try_for_each(|it| running.take(it))?
+                std::iter::once(event).chain(events.try_iter()).try_for_each(|it| process.take(it))?
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        running.handle(Input::Tick)?;
+        process.tick()?;
     }
-    if let Address::Unix(path) = &running.config.listen {
+    process.step_down();
+    if let Address::Unix(path) = &process.config.listen {
         let _ = fs::remove_file(path);
     }
     Ok(())
@@ -176,43 +206,97 @@ pub fn ask(at: &Address, rack: Option<(&str, &[Secret])>, line: &str) -> io::Res
     io::read_to_string(&mut stream)
 }
 
-/// The directory on disk, or a new one.
-fn directory(config: &CoordinatorConfig) -> Result<Directory, CoordinatorError> {
-    let path = &config.directory;
-    let wrong = |error| CoordinatorError::Directory { path: path.clone(), error };
-    match fs::read(path) {
-        Ok(bytes) => Directory::decode(&bytes).map_err(wrong),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let node = |(id, (unit, address)): (u32, &(u32, String))| Node {
-                id: ServerId(id),
-                unit: UnitId(*unit),
-                standing: Standing::Member,
-                address: address.clone(),
-            };
-            let micro_shards = MicroShards::new(config.micro_shards.max(1));
-            let micro_shards = micro_shards.expect("there is one at least");
-            Directory::new(micro_shards, config.copies, (0..).zip(&config.nodes).map(node).collect())
-                .map_err(wrong)
+/// As [`ask`], of the coordinator among these that leads.
+///
+/// # Errors
+/// Of the last of them: it cannot be reached, or does not answer.
+pub fn ask_leader(at: &[Address], rack: Option<(&str, &[Secret])>, line: &str) -> io::Result<String> {
+    let mut last = Err(io::ErrorKind::NotFound.into());
+    for address in at {
+        last = ask(address, rack, line).and_then(|answer| match answer.as_str() {
+            "" => Err(io::Error::other(format!("{address} does not answer"))),
+            _ => Ok(answer),
+        });
+        if last.as_ref().is_ok_and(|answer| !answer.starts_with(STANDS_BY)) {
+            break;
         }
-        Err(error) => Err(CoordinatorError::Io { path: path.clone(), error }),
+    }
+    last
+}
+
+/// What stands for election, if there is one.
+#[cfg(feature = "etcd")]
+type Election = Option<etcd::Candidacy>;
+#[cfg(not(feature = "etcd"))]
+type Election = Option<std::convert::Infallible>;
+
+/// Stands for election. With a file there is none: the process leads at once.
+fn stand(config: &CoordinatorConfig, events: Sender<Event>) -> Result<Election, CoordinatorError> {
+    match &config.keep {
+        Keep::File(path) => {
+            let kept = match fs::read(path) {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => new_directory(config)?.encode(),
+                Err(error) => return Err(CoordinatorError::Io { path: path.clone(), error }),
+            };
+            // It is received below.
+            let _ = events.send(Event::Elected(Reign::File(path.clone()), kept));
+            Ok(None)
+        }
+        #[cfg(feature = "etcd")]
+        Keep::Etcd(etcd) => {
+            let new = new_directory(config)?.encode();
+            etcd::Candidacy::start(etcd, (&config.rack, config.listen.to_string()), new, events).map(Some)
+        }
+        #[cfg(not(feature = "etcd"))]
+        Keep::Etcd(_) => Err(CoordinatorError::Etcd(
+            "this program was built without it; `cargo build --release --features etcd` builds it with it"
+                .into(),
+        )),
+    }
+}
+
+/// The directory of a new rack.
+fn new_directory(config: &CoordinatorConfig) -> Result<Directory, CoordinatorError> {
+    let node = |(id, (unit, address)): (u32, &(u32, String))| Node {
+        id: ServerId(id),
+        unit: UnitId(*unit),
+        standing: Standing::Member,
+        address: address.clone(),
+    };
+    let micro_shards = MicroShards::new(config.micro_shards.max(1));
+    let micro_shards = micro_shards.expect("there is one at least");
+    Directory::new(micro_shards, config.copies, (0..).zip(&config.nodes).map(node).collect())
+        .map_err(|error| config.no_directory(error))
+}
+
+impl CoordinatorConfig {
+    fn no_directory(&self, error: minos_unit::BadDirectory) -> CoordinatorError {
+        let place = match &self.keep {
+            Keep::File(path) => path.display().to_string(),
+            Keep::Etcd(etcd) => format!("etcd, {}", etcd.directory(&self.rack)),
+        };
+        CoordinatorError::Directory { place, error }
     }
 }
 
 /// Listens; what it hears comes as events.
-fn listen(config: &CoordinatorConfig) -> Result<Receiver<Event>, CoordinatorError> {
-    let (sender, events) = channel();
+fn listen(
+    config: &CoordinatorConfig,
+    events: Sender<Event>,
+    is_leading: Arc<AtomicBool>,
+) -> Result<(), CoordinatorError> {
     let hello = node_hello(&config.rack, config.micro_shards, config.lease);
-    let ears = Ears { hello, events: sender };
+    let ears = Arc::new(Ears { hello, events, is_leading });
     let listening = match &config.listen {
         Address::Unix(path) => listen_here(path, ears),
         Address::Tcp(_) => listen_to_proven(config, ears),
     };
-    listening.map_err(|error| CoordinatorError::Listen { address: config.listen.clone(), error })?;
-    Ok(events)
+    listening.map_err(|error| CoordinatorError::Listen { address: config.listen.clone(), error })
 }
 
 /// Hears the processes of this user.
-fn listen_here(path: &Path, ears: Ears) -> io::Result<()> {
+fn listen_here(path: &Path, ears: Arc<Ears>) -> io::Result<()> {
     if UnixStream::connect(path).is_ok() {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another coordinator is there"));
     }
@@ -225,7 +309,7 @@ fn listen_here(path: &Path, ears: Ears) -> io::Result<()> {
 }
 
 /// Hears those who prove to know the secret.
-fn listen_to_proven(config: &CoordinatorConfig, ears: Ears) -> io::Result<()> {
+fn listen_to_proven(config: &CoordinatorConfig, ears: Arc<Ears>) -> io::Result<()> {
     if config.secrets.is_empty() {
         return Err(io::Error::other("whoever reaches it could move and drop items: a secret is needed"));
     }
@@ -253,14 +337,15 @@ fn listen_to_proven(config: &CoordinatorConfig, ears: Ears) -> io::Result<()> {
 struct Ears {
     hello: String,
     events: Sender<Event>,
+    is_leading: Arc<AtomicBool>,
 }
 
 impl Ears {
-    fn hear(&self, stream: io::Result<ControlStream>) {
-        let (hello, events) = (self.hello.clone(), self.events.clone());
+    fn hear(self: &Arc<Self>, stream: io::Result<ControlStream>) {
+        let ears = Arc::clone(self);
         let heard = stream.and_then(|stream| {
             let hear = move || {
-                if let Err(error) = hear(stream, &hello, &events) {
+                if let Err(error) = ears.hear_all(stream) {
                     tracing::debug!(%error, "a stream ends");
                 }
             };
@@ -270,37 +355,106 @@ impl Ears {
             tracing::warn!(%error, "a node is not heard");
         }
     }
-}
 
-/// Hears one stream until it ends.
-fn hear(mut stream: ControlStream, hello: &str, events: &Sender<Event>) -> io::Result<()> {
-    let gone = |_| io::Error::other("the coordinator has ended");
-    stream.set_receive_max(Some(HELLO_MAX))?;
-    let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
-    if line == OPERATOR {
+    /// Hears one stream until it ends.
+    fn hear_all(&self, mut stream: ControlStream) -> io::Result<()> {
+        let gone = |_| io::Error::other("the coordinator has ended");
+        stream.set_receive_max(Some(HELLO_MAX))?;
         let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
-        let (sender, answer) = channel();
-        events.send(Event::Operator(line, sender)).map_err(gone)?;
-        let answer = answer.recv().map_err(io::Error::other)?;
-        return stream.write_all(answer.as_bytes());
-    }
-    if line != hello {
-        let (line, expected) = (line.trim(), hello.trim());
-        tracing::warn!(line, expected, "a node of another rack, or with other micro-shards or another lease");
-        return Ok(());
-    }
-    stream.set_receive_max(None)?;
-    let mut back = Some(stream.try_clone()?);
-    loop {
-        let report = match frames::receive(&mut stream)? {
-            Packet::Report(report) if stream.may_be(report.node.0) => report,
-            _ => return Err(io::Error::other("not a report of its node")),
-        };
-        events.send(Event::Report(report, back.take())).map_err(gone)?;
+        if line == OPERATOR {
+            let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
+            let (sender, answer) = channel();
+            self.events.send(Event::Operator(line, sender)).map_err(gone)?;
+            let answer = answer.recv().map_err(io::Error::other)?;
+            return stream.write_all(answer.as_bytes());
+        }
+        if line != self.hello {
+            let (line, expected) = (line.trim(), self.hello.trim());
+            tracing::warn!(
+                line,
+                expected,
+                "a node of another rack, or with other micro-shards or another lease"
+            );
+            return Ok(());
+        }
+        if !self.is_leading.load(Relaxed) {
+            // The node tries another one.
+            return Ok(());
+        }
+        stream.set_receive_max(None)?;
+        let mut back = Some(stream.try_clone()?);
+        loop {
+            let report = match frames::receive(&mut stream)? {
+                Packet::Report(report) if stream.may_be(report.node.0) => report,
+                _ => return Err(io::Error::other("not a report of its node")),
+            };
+            self.events.send(Event::Report(report, back.take())).map_err(gone)?;
+        }
     }
 }
 
-impl Running {
+impl Process {
+    /// Takes an event, if this process leads; it refuses those of others else.
+    fn take(&mut self, event: Event) -> Result<(), CoordinatorError> {
+        self.step_down_if_over();
+        match (event, &mut self.leading) {
+            (Event::Elected(reign, kept), _) => self.lead(reign, &kept)?,
+            (Event::StandsBy(leader), _) => self.leader = Some(leader),
+            (event, Some(leading)) => leading.take(event)?,
+            (Event::Report(_, back), None) => back.iter().for_each(ControlStream::break_off),
+            (Event::Operator(_, answer), None) => {
+                let leader = self.leader.as_ref().map(|leader| format!("; {leader} does"));
+                // An operator who does not wait for the answer gets none.
+                let _ = answer.send(format!("{STANDS_BY}{}\n", leader.unwrap_or_default()));
+            }
+            // Of an earlier reign.
+            (Event::Kept(_), None) => {}
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), CoordinatorError> {
+        self.step_down_if_over();
+        self.leading.as_mut().map_or(Ok(()), |leading| leading.handle(Input::Tick))
+    }
+
+    /// Begins to lead, as after a restart.
+    fn lead(&mut self, reign: Reign, kept: &[u8]) -> Result<(), CoordinatorError> {
+        let config = &self.config;
+        let directory = Directory::decode(kept).map_err(|error| config.no_directory(error))?;
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let policy = Policy {
+            loss: config.loss,
+            moves_max: config.moves_max,
+            move_us_max: micros(config.move_time_max),
+            copies: config.copies,
+        };
+        let balancing = Balancing { policy: config.reads, interval_us: micros(config.reads_interval) };
+        tracing::info!(epoch = directory.epoch(), "this coordinator leads the rack");
+        let coordinator = Coordinator::new(directory, self.terms, policy, 0).with_balancing(balancing, 0);
+        let (rack, streams, zero) = (config.rack.clone(), HashMap::new(), Instant::now());
+        self.leading = Some(Leading { rack, reign, coordinator, streams, zero });
+        self.leader = None;
+        self.is_leading.store(true, Relaxed);
+        Ok(())
+    }
+
+    fn step_down_if_over(&mut self) {
+        if self.leading.as_ref().is_some_and(|leading| !leading.reign.is_held()) {
+            tracing::warn!("this coordinator leads the rack no more");
+            self.step_down();
+        }
+    }
+
+    /// Leads no more. Nodes look for the next leader.
+    fn step_down(&mut self) {
+        self.is_leading.store(false, Relaxed);
+        let streams = self.leading.take().map(|leading| leading.streams).unwrap_or_default();
+        streams.values().for_each(|sending| sending.stream.break_off());
+    }
+}
+
+impl Leading {
     fn now_us(&self) -> u64 {
         self.zero.elapsed().as_micros() as u64
     }
@@ -316,10 +470,11 @@ impl Running {
                 self.perform(effects).map(drop)
             }
             Event::Operator(line, answer) => {
-                // An operator who does not wait for the answer gets none.
                 let _ = answer.send(self.obey(&line));
                 Ok(())
             }
+            Event::Kept(epoch) => self.handle(Input::Persisted(epoch)),
+            Event::Elected(..) | Event::StandsBy(_) => Ok(()),
         }
     }
 
@@ -339,12 +494,7 @@ impl Running {
         let mut next = None;
         for effect in effects {
             match effect {
-                Effect::Persist(directory) => {
-                    let path = &self.config.directory;
-                    persist(path, &directory.encode())
-                        .map_err(|error| CoordinatorError::Io { path: path.clone(), error })?;
-                    next = Some(Input::Persisted(directory.epoch()));
-                }
+                Effect::Persist(directory) => next = self.reign.keep(&directory)?,
                 Effect::Send(to, orders) => self.send(to, orders),
             }
         }
@@ -387,7 +537,7 @@ impl Running {
 
     fn place(&self, key: &str) -> String {
         let directory = self.coordinator.directory();
-        let hash = hash_key(key.as_bytes(), direction_seed(&self.config.rack));
+        let hash = hash_key(key.as_bytes(), direction_seed(&self.rack));
         let micro_shard = directory.micro_shards().of(hash);
         let node =
             directory.writer(hash).map_or("on its way".to_owned(), |node| format!("node {}", node.id.0));
@@ -439,15 +589,4 @@ fn command(words: &[&str]) -> Option<Command> {
         ["give-up", id] => Command::GiveUp(node(id)?),
         _ => return None,
     })
-}
-
-/// Replaces the file by these bytes: after a crash it has the old or the new ones.
-fn persist(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = File::create(&draft)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
 }
