@@ -5,6 +5,7 @@
 mod clients;
 mod command;
 mod deny;
+mod etcd;
 mod install;
 mod instructions;
 mod measure;
@@ -38,8 +39,8 @@ enum Task {
     Test,
     /// Run everything else: long tests, other languages, models, controls, sanitizers, fuzzing
     Gate,
-    /// Install the programs that the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables,
-    /// cargo-deny
+    /// Install the programs that the tests need: memcached, Redis, etcd, protoc, libmemcached-tools, pymemcache,
+    /// nftables, cargo-deny
     Setup,
     /// Check the licences, sources and advisories of the dependencies
     Deny,
@@ -81,6 +82,8 @@ enum Task {
     Smoke,
     /// Count the instructions of the engine's operations, and compare with the record
     Instructions(instructions::InstructionsOptions),
+    /// Test coordinators that etcd elects
+    Etcd,
     /// Test the reader over UCX, or measure it; needs Debian's libucx-dev, and is no part of the gate
     Ucx(ucx::UcxOptions),
     /// Count functions and instructions on the way of a request through the server
@@ -155,6 +158,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::InstallC(options) => install::install(&options),
         Task::Smoke => smoke::run(),
         Task::Instructions(options) => instructions::check(&options),
+        Task::Etcd => etcd::test(totals),
         Task::Ucx(options) => ucx::test(&options, totals),
         Task::Ways(options) => ways::print(&options),
         Task::Measure(options) => measure::run(&options),

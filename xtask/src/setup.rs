@@ -8,16 +8,18 @@ use std::{
 
 use crate::command::{cargo, root, run};
 
-/// A program that tests run, its Debian package, and the service that the package starts.
+/// A program that tests or their builds run, its Debian packages, and the service that they start.
 struct Need {
     program: &'static str,
     package: &'static str,
     service: Option<&'static str>,
 }
 
-const NEEDS: [Need; 10] = [
+const NEEDS: [Need; 12] = [
     Need { program: "memcached", package: "memcached", service: Some("memcached") },
     Need { program: "redis-server", package: "redis-server", service: Some("redis-server") },
+    Need { program: "etcd", package: "etcd-server", service: Some("etcd") },
+    Need { program: "protoc", package: "protobuf-compiler libprotobuf-dev", service: None },
     Need { program: "memccapable", package: "libmemcached-tools", service: None },
     Need { program: "python3", package: "python3", service: None },
     Need { program: "c++", package: "g++", service: None },
@@ -41,7 +43,7 @@ pub(crate) fn install() -> anyhow::Result<()> {
     let is_there = |need: &&Need| env::split_paths(&path).any(|folder| folder.join(need.program).is_file());
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_there(need)).collect();
     if !missing.is_empty() {
-        tell(install_packages(&missing.iter().map(|need| need.package).collect::<Vec<_>>()));
+        tell(install_packages(&missing.iter().flat_map(|need| need.package.split(' ')).collect::<Vec<_>>()));
         // Debian starts installed services; the tests start their own on free ports.
         for service in missing.iter().filter_map(|need| need.service) {
             tell(run(Command::new("service").args([service, "stop"])));

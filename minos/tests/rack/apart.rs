@@ -1,4 +1,4 @@
-//! Nodes and a coordinator that know each other by TCP alone, as on several machines.
+//! Nodes and coordinators that know each other by TCP alone, as on several machines.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -28,12 +28,24 @@ const COORDINATOR: u16 = u16::MAX;
 
 /// The processes of such a rack.
 pub(crate) struct Apart {
-    coordinator: Child,
+    coordinators: Vec<Child>,
     nodes: Vec<Child>,
-    /// The words that start each node.
+    /// The words that start each coordinator and each node.
+    #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "the only one is not started again"))]
+    coordinates: Vec<Vec<String>>,
     starts: Vec<Vec<String>>,
-    /// Where the coordinator listens, and the first of the ports at which nodes find each other.
-    pub(crate) at: SocketAddr,
+    /// Where the coordinators listen; the ports at which nodes find each other follow.
+    pub(crate) at: Vec<SocketAddr>,
+}
+
+/// Processes of a rack, and options.
+pub(crate) struct Plan<'a> {
+    pub(crate) nodes: usize,
+    pub(crate) coordinators: usize,
+    /// Options of each coordinator.
+    pub(crate) keep: &'a str,
+    /// Options of coordinators and nodes.
+    pub(crate) common: &'a str,
 }
 
 fn local(port: u16) -> SocketAddr {
@@ -48,35 +60,37 @@ fn minos(words: &[String]) -> Command {
 
 impl Apart {
     /// Starts the processes; returns them with the addresses of the nodes for clients of both protocols.
-    pub(crate) fn start(folder: &Path, nodes: usize) -> (Self, Vec<(SocketAddr, u32)>, Vec<SocketAddr>) {
+    pub(crate) fn start(folder: &Path, plan: &Plan) -> (Self, Vec<(SocketAddr, u32)>, Vec<SocketAddr>) {
+        let Plan { nodes, coordinators, keep, common } = *plan;
         let secret = folder.join("secret");
         std::fs::write(&secret, SECRET).unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let (links, clients) = (free_ports(nodes + 1), free_ports(nodes));
+        let (links, clients) = (free_ports(coordinators + nodes), free_ports(nodes));
         let native: Vec<SocketAddr> = (0..nodes).map(|_| local(free_ports(8))).collect();
-        let peer = |node: usize| format!("0@{}={}", local(links + 1 + node as u16), native[node]);
+        let peer =
+            |node: usize| format!("0@{}={}", local(links + (coordinators + node) as u16), native[node]);
         let peers = (0..nodes).map(peer).collect::<Vec<_>>().join(",");
-        let at = local(links);
-        let common = format!("--rack local --peers {peers} --rack-secret {}", secret.display());
-        let directory = folder.join("directory");
-        let coordinate =
-            format!("rack coordinate --listen {at} --directory {} {common}", directory.display());
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let at: Vec<_> = (0..coordinators).map(|number| local(links + number as u16)).collect();
+        let common = format!("--rack local --peers {peers} --rack-secret {} {common}", secret.display());
+        let words = |line: &str| line.split_ascii_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let coordinate = |at| words(&format!("rack coordinate --listen {at} {keep} {common}"));
+        let coordinates: Vec<_> = at.iter().map(coordinate).collect();
+        let called = at.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(",");
         let start = |node: usize| {
             let (memcached, native) = (local(clients + node as u16), native[node]);
             let region = folder.join(format!("node-{node}.region"));
             words(&format!(
-                "serve --node {node} --memcached {memcached} --native {native} --region {} --coordinator {at} \
+                "serve --node {node} --memcached {memcached} --native {native} --region {} --coordinator {called} \
                  --hash-seed 7 --memory 32m --workers 2 --pin off --poll sleep --ends-with-parent {common}",
                 region.display()
             ))
         };
         let starts: Vec<_> = (0..nodes).map(start).collect();
-        let coordinator = minos(&words(&coordinate)).stdout(Stdio::null()).spawn().unwrap();
+        let coordinators = coordinates.iter().map(|words| coordinator(words)).collect();
         let started: Vec<Child> = starts.iter().map(|start| started(start)).collect();
         let addresses = started.iter().enumerate();
         let addresses = addresses.map(|(node, child)| (local(clients + node as u16), child.id())).collect();
-        (Self { coordinator, nodes: started, starts, at }, addresses, native)
+        (Self { coordinators, nodes: started, coordinates, starts, at }, addresses, native)
     }
 
     /// Starts a node again that was killed; returns its process.
@@ -86,14 +100,39 @@ impl Apart {
         self.nodes[node].id()
     }
 
+    /// The leading coordinator's answer to a line; an empty one if none leads.
     pub(crate) fn operate(&self, line: &str) -> String {
-        ask(&Address::Tcp(self.at), Some(("local", &[SECRET.parse().unwrap()])), line).unwrap()
+        let answers = (0..self.at.len()).filter_map(|number| self.ask(number, line).ok());
+        let mut answers = answers.filter(|answer| !answer.contains("does not lead"));
+        answers.next().unwrap_or_default()
     }
+
+    /// One coordinator's answer to a line.
+    pub(crate) fn ask(&self, coordinator: usize, line: &str) -> std::io::Result<String> {
+        ask(&Address::Tcp(self.at[coordinator]), Some(("local", &[SECRET.parse().unwrap()])), line)
+    }
+
+    /// The process of a coordinator.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn coordinator(&self, number: usize) -> u32 {
+        self.coordinators[number].id()
+    }
+
+    /// Starts a coordinator again that was killed.
+    #[cfg(feature = "etcd")]
+    pub(crate) fn coordinate_again(&mut self, number: usize) {
+        self.coordinators[number].wait().unwrap();
+        self.coordinators[number] = coordinator(&self.coordinates[number]);
+    }
+}
+
+fn coordinator(words: &[String]) -> Child {
+    minos(words).stdout(Stdio::null()).spawn().unwrap()
 }
 
 impl Drop for Apart {
     fn drop(&mut self) {
-        for process in self.nodes.iter_mut().chain([&mut self.coordinator]) {
+        for process in self.nodes.iter_mut().chain(&mut self.coordinators) {
             let _ = process.kill();
             let _ = process.wait();
         }

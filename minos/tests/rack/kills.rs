@@ -20,15 +20,15 @@ use rustix::process::Signal;
 
 use crate::up::Rack;
 
-const NODES: usize = 3;
+pub(crate) const NODES: usize = 3;
 const CLIENTS: u32 = 4;
-const KEYS: u32 = 8;
+pub(crate) const KEYS: u32 = 8;
 /// Kills and stops; more of them by MINOS_RACK_KILLS.
 const KILLS: u64 = 12;
 /// Rounds with moves, and with losses.
 const MOVES: u64 = 6;
 const LOSSES: u64 = 4;
-const STATES_MAX: usize = 4_000_000;
+pub(crate) const STATES_MAX: usize = 4_000_000;
 /// Time between two calls of a client, so that a history stays small.
 const PAUSE: Duration = Duration::from_micros(500);
 
@@ -157,8 +157,9 @@ impl Caller<'_> {
 fn fate<T>(said: io::Result<String>, meaning: impl FnOnce(&str) -> T) -> Fate<T> {
     match said {
         Ok(said) if said.starts_with("SERVER_ERROR") => {
-            let is_not_done =
-                said.ends_with("cannot be reached") || said.starts_with("SERVER_ERROR too many");
+            let is_not_done = said.ends_with("cannot be reached")
+                || said.ends_with("the command is not done")
+                || said.starts_with("SERVER_ERROR too many");
             if is_not_done { Fate::Not } else { Fate::Unknown }
         }
         Ok(said) => Fate::Done(meaning(&said)),
@@ -197,6 +198,20 @@ fn move_keys(rack: &Rack, random: &mut StdRng) {
 
 /// What clients see while there is trouble.
 fn record(rack: &mut Rack, seed: u64, trouble: Trouble) -> Vec<Event> {
+    observe(rack, seed, |rack, random| make_trouble(rack, random, trouble))
+}
+
+/// Lets clients end, also when a test fails.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// What clients see while this is done.
+pub(crate) fn observe(rack: &mut Rack, seed: u64, act: impl FnOnce(&mut Rack, &mut StdRng)) -> Vec<Event> {
     let (ticks, is_over) = (Ticks::default(), AtomicBool::new(false));
     let (names, ids) = (AtomicU32::new(CLIENTS), AtomicU32::new(1));
     let legacy = rack.nodes.iter().map(|(address, _)| *address).collect();
@@ -212,39 +227,44 @@ fn record(rack: &mut Rack, seed: u64, trouble: Trouble) -> Vec<Event> {
         };
         let callers: Vec<_> = (0..CLIENTS).map(|name| scope.spawn(move || run(name))).collect();
         thread::sleep(Duration::from_millis(random.random_range(5..50)));
-        let node = random.random_range(0..NODES);
-        let moves = |rack: &Rack, random: &mut StdRng| {
-            if trouble == Trouble::Moves {
-                move_keys(rack, random);
-                thread::sleep(Duration::from_millis(random.random_range(0..40)));
-            }
-        };
-        moves(rack, &mut random);
-        match random.random_range(0..6) {
-            _ if trouble == Trouble::Losses => {
-                rack.lose(node, random.random_bool(0.5));
-                thread::sleep(Duration::from_millis(300));
-            }
-            0..2 => {
-                rack.signal(node, Signal::STOP);
-                moves(rack, &mut random);
-                let is_long = trouble == Trouble::Moves && random.random_bool(0.5);
-                let pause_ms = if is_long { 1000..1500 } else { 1..150 };
-                thread::sleep(Duration::from_millis(random.random_range(pause_ms)));
-                rack.signal(node, Signal::CONT);
-            }
-            2 if trouble == Trouble::Moves => {}
-            _ => {
-                rack.signal(node, Signal::KILL);
-                moves(rack, &mut random);
-                rack.wait_for_restart(node);
-            }
-        }
-        moves(rack, &mut random);
+        let over = Over(is_over);
+        act(rack, &mut random);
         thread::sleep(Duration::from_millis(30));
-        is_over.store(true, Relaxed);
+        drop(over);
         callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
     })
+}
+
+fn make_trouble(rack: &mut Rack, random: &mut StdRng, trouble: Trouble) {
+    let node = random.random_range(0..NODES);
+    let moves = |rack: &Rack, random: &mut StdRng| {
+        if trouble == Trouble::Moves {
+            move_keys(rack, random);
+            thread::sleep(Duration::from_millis(random.random_range(0..40)));
+        }
+    };
+    moves(rack, random);
+    match random.random_range(0..6) {
+        _ if trouble == Trouble::Losses => {
+            rack.lose(node, random.random_bool(0.5));
+            thread::sleep(Duration::from_millis(300));
+        }
+        0..2 => {
+            rack.signal(node, Signal::STOP);
+            moves(rack, random);
+            let is_long = trouble == Trouble::Moves && random.random_bool(0.5);
+            let pause_ms = if is_long { 1000..1500 } else { 1..150 };
+            thread::sleep(Duration::from_millis(random.random_range(pause_ms)));
+            rack.signal(node, Signal::CONT);
+        }
+        2 if trouble == Trouble::Moves => {}
+        _ => {
+            rack.signal(node, Signal::KILL);
+            moves(rack, random);
+            rack.wait_for_restart(node);
+        }
+    }
+    moves(rack, random);
 }
 
 #[test]

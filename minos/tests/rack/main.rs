@@ -3,6 +3,8 @@
 mod apart;
 mod copies;
 mod cut;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[path = "../common/keeper.rs"]
 #[allow(dead_code, reason = "each test file uses its part of this")]
 mod keeper;
@@ -22,6 +24,10 @@ use std::{
 use minos_testkit::Client;
 use rustix::process::Signal;
 use up::{Rack, free_ports, stat};
+
+/// A coordinator that does not start.
+const COORDINATE: [&str; 8] =
+    ["rack", "coordinate", "--rack", "r", "--listen", "/dev/null/c", "--peers", "/a"];
 
 fn value(of: usize) -> Vec<u8> {
     format!("value {of}").into_bytes()
@@ -282,6 +288,18 @@ fn what_does_not_go_with_a_rack_is_refused() {
             "clients look for it at 127.0.0.1:1",
         ),
         (&["rack", "up", "-n", "0"], "expected 1 to 64"),
+        (&[&COORDINATE[..], &["--etcd", "https://127.0.0.1:1"]].concat(), "TLS is not spoken"),
+        (
+            &[&COORDINATE[..], &["--etcd", "http://[::1]:1", "--etcd-ttl", "0"]].concat(),
+            "--etcd-ttl: expected",
+        ),
+        (
+            &[&COORDINATE[..], &["--etcd", "http://[::1]:1", "--directory", "/a"]].concat(),
+            "cannot be used with",
+        ),
+        (&[&COORDINATE[..], &["--directory", "/a", "--etcd-ttl", "1"]].concat(), "cannot be used with"),
+        #[cfg(not(feature = "etcd"))]
+        (&[&COORDINATE[..], &["--etcd", "http://127.0.0.1:1"]].concat(), "built without it"),
         (&["rack", "up", "--native", "65530"], "no port is left"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_minos")).args(options).output().unwrap();

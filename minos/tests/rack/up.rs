@@ -13,7 +13,10 @@ use minos_testkit::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::{apart::Apart, keeper::Keeper};
+use crate::{
+    apart::{Apart, Plan},
+    keeper::Keeper,
+};
 
 /// Micro-shards of such a rack.
 const MICRO_SHARDS: u32 = 4096;
@@ -71,7 +74,13 @@ impl Rack {
     /// Nodes and a coordinator that know each other by TCP alone.
     pub(crate) fn apart(nodes: usize) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let (apart, nodes, native) = Apart::start(folder.path(), nodes);
+        let keep = format!("--directory {}", folder.path().join("directory").display());
+        Self::planned(folder, &Plan { nodes, coordinators: 1, keep: &keep, common: "" })
+    }
+
+    /// Such a rack with these processes.
+    pub(crate) fn planned(folder: TempDir, plan: &Plan) -> Self {
+        let (apart, nodes, native) = Apart::start(folder.path(), plan);
         let rack = Self { host: Host::Apart(apart), nodes, native, folder, keeper: None };
         rack.wait_until_attached();
         rack
@@ -79,8 +88,19 @@ impl Rack {
 
     /// Where the coordinator of such a rack listens.
     pub(crate) fn apart_at(&self) -> SocketAddr {
+        self.processes().at[0]
+    }
+
+    /// The processes of such a rack.
+    pub(crate) fn processes(&self) -> &Apart {
         let Host::Apart(apart) = &self.host else { panic!("it is on one machine") };
-        apart.at
+        apart
+    }
+
+    #[cfg(feature = "etcd")]
+    pub(crate) fn processes_mut(&mut self) -> &mut Apart {
+        let Host::Apart(apart) = &mut self.host else { panic!("it is on one machine") };
+        apart
     }
 
     /// The next node that has started.
