@@ -19,9 +19,11 @@ mod plan;
 mod processor;
 mod rack;
 mod rack_figures;
+mod rack_kill;
 mod rack_moves;
 mod report;
 mod tails;
+mod turn;
 
 use std::{
     fs,
@@ -37,7 +39,7 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 14] = [
+const FIGURES: [&str; 15] = [
     "processor",
     "tails",
     "tails2",
@@ -51,9 +53,12 @@ const FIGURES: [&str; 14] = [
     "rack",
     RACK_FIGURES,
     "rack-moves",
+    "rack-kill",
     "idle",
 ];
 const RACK_FIGURES: &str = "rack-figures";
+/// Kills of a node for each round.
+const KILLS_A_ROUND: u32 = 6;
 /// A figure that takes long, and is measured only by its name.
 const FLASH_RUN: &str = "flash-run";
 
@@ -189,6 +194,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "memory" => memory::measure(&bench)?,
             "rack" => rack::measure(&program, rounds, options.millis.unwrap_or(1000))?,
             "rack-moves" => rack_moves::measure(&program)?,
+            "rack-kill" => rack_kill::measure(&program, rounds * KILLS_A_ROUND)?,
             "idle" => idle::measure(&program, options.seconds.unwrap_or(30), &options.disk)?,
             "files" => files::measure(&bench)?,
             "eviction" => eviction::measure(&options.out)?,

@@ -2,13 +2,17 @@
 
 use std::{
     fs,
-    io::{BufRead as _, BufReader},
+    io::{BufRead as _, BufReader, Lines, Read as _, Write as _},
     net::SocketAddr,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    os::unix::net::UnixStream,
+    path::Path,
+    process::{Child, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
+use minos_client::{Config, blocking};
 use minos_testkit::Client;
 
 use super::{
@@ -24,6 +28,9 @@ const NODES: usize = 8;
 const US_A_TICK: f64 = 10_000.0;
 /// Nodes that start and end at the same time warn of each other.
 const LOG: &str = "warn,minos_node::rack::attach=error";
+/// Time in which nodes attach the memory of their unit, and show clients a directory.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The first port of each rack, apart from each other.
 const PORTS: [u16; 3] = [14_300, 14_320, 14_340];
 
@@ -31,6 +38,8 @@ const PORTS: [u16; 3] = [14_300, 14_320, 14_340];
 pub(super) struct Rack {
     name: &'static str,
     process: Child,
+    /// What it prints: a line for each start of a node.
+    said: Lines<BufReader<ChildStdout>>,
     pids: Vec<u32>,
     port: u16,
 }
@@ -58,15 +67,26 @@ impl Rack {
         command.args(["-n", &nodes.to_string(), "--unit-size", &unit_size.to_string()]);
         command.args(["--base-port", &port.to_string()]).args(options).env("RUST_LOG", LOG);
         let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let said = BufReader::new(process.stdout.take().context("its output is not read")?);
-        let mut rack = Self { name, process, pids: Vec::new(), port };
-        for line in said.lines().take(nodes) {
-            let line = line?;
-            let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok());
-            rack.pids.push(pid.with_context(|| format!("not a node: {line}"))?);
+        let said = BufReader::new(process.stdout.take().context("its output is not read")?).lines();
+        let mut rack = Self { name, process, said, pids: Vec::new(), port };
+        for _ in 0..nodes {
+            let pid = rack.started()?;
+            rack.pids.push(pid);
         }
-        ensure!(rack.pids.len() == nodes, "{name} has not started");
         Ok(rack)
+    }
+
+    /// Waits for the next start of a node. Returns its process.
+    fn started(&mut self) -> anyhow::Result<u32> {
+        let line = self.said.next().with_context(|| format!("{} has ended", self.name))??;
+        let pid = line.rsplit(' ').next().and_then(|pid| pid.parse().ok());
+        pid.with_context(|| format!("not a node: {line}"))
+    }
+
+    /// Waits until a node that was killed has been started again.
+    pub(super) fn wait_for_restart(&mut self, node: usize) -> anyhow::Result<()> {
+        self.pids[node] = self.started()?;
+        Ok(())
     }
 
     fn target(&self) -> String {
@@ -79,9 +99,14 @@ impl Rack {
         format!("{scheme}://127.0.0.1:{}", usize::from(self.port) + step * node)
     }
 
-    /// The socket of its coordinator.
-    pub(super) fn coordinator(&self) -> PathBuf {
-        format!("/dev/shm/minos-rack-{}/coordinator", self.process.id()).into()
+    /// What its coordinator replies to a line.
+    pub(super) fn ask_coordinator(&self, line: &str) -> anyhow::Result<String> {
+        let socket = format!("/dev/shm/minos-rack-{}/coordinator", self.process.id());
+        let mut stream = UnixStream::connect(socket).context("the coordinator")?;
+        stream.write_all(format!("minos-operator 1\n{line}\n").as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     /// The processes of the nodes.
@@ -102,6 +127,52 @@ impl Rack {
     /// The process of the first node.
     pub(super) fn pid(&self) -> u32 {
         self.pids[0]
+    }
+
+    /// So many keys of a node, which end in twelve digits.
+    pub(super) fn keys_of(&self, node: usize, name: &str, count: usize) -> anyhow::Result<Vec<String>> {
+        let (mut keys, owner) = (Vec::new(), format!("node {node}\n"));
+        for key in (0..).map(|number| format!("{name}{number:012}")) {
+            if keys.len() == count {
+                break;
+            }
+            if self.ask_coordinator(&format!("where {key}"))?.ends_with(&owner) {
+                keys.push(key);
+            }
+        }
+        Ok(keys)
+    }
+
+    /// A native client that knows the owners.
+    pub(super) fn client(&self) -> anyhow::Result<blocking::Client> {
+        let address = self.target_of("minos", 0);
+        let mut client = blocking::Client::connect(&address, Config::new())?;
+        let deadline = Instant::now() + READY_WITHIN;
+        while client.rack().is_none() {
+            ensure!(Instant::now() < deadline, "{address} shows no directory");
+            // It is asked for along with operations.
+            client.get("any")?;
+        }
+        Ok(client)
+    }
+
+    /// Waits until a node reads the memory of all others.
+    pub(super) fn wait_until_attached(&self, node: usize) -> anyhow::Result<()> {
+        let deadline = Instant::now() + READY_WITHIN;
+        loop {
+            let stats = Client::connect(self.address_of(node))?.stats("rack")?;
+            if stats.iter().filter(|(_, value)| value == "attached").count() == self.pids.len() - 1 {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "node {node} does not attach all others' memory");
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Reads that a node has found in others' memory.
+    pub(super) fn remote_hits(&self, node: usize) -> anyhow::Result<u64> {
+        let stats = Client::connect(self.address_of(node))?.stats("rack")?;
+        count_in(&stats, "remote_hits").context("no remote_hits")
     }
 
     /// Clock ticks of user and system time of all nodes.
@@ -132,11 +203,8 @@ impl Rack {
     /// GETs that the first node has answered, wherever the keys were, and forwarded ones.
     fn gets(&self) -> anyhow::Result<u64> {
         let mut client = Client::connect(self.address())?;
-        let of = |stats: &[(String, String)], name: &str| {
-            stats.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse::<u64>().ok())
-        };
-        let own = of(&client.stats("")?, "cmd_get").context("no cmd_get")?;
-        Ok(own + of(&client.stats("rack")?, "forwarded").unwrap_or(0))
+        let own = count_in(&client.stats("")?, "cmd_get").context("no cmd_get")?;
+        Ok(own + count_in(&client.stats("rack")?, "forwarded").unwrap_or(0))
     }
 }
 
@@ -146,6 +214,11 @@ impl Drop for Rack {
         Command::new("kill").arg(self.process.id().to_string()).status().ok();
         self.process.wait().ok();
     }
+}
+
+/// A counter among statistics.
+pub(super) fn count_in(stats: &[(String, String)], name: &str) -> Option<u64> {
+    stats.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse().ok())
 }
 
 fn ticks(pid: u32) -> anyhow::Result<u64> {

@@ -1,8 +1,6 @@
 //! How long writes wait while their micro-shard moves from node to node.
 
 use std::{
-    io::{Read as _, Write as _},
-    os::unix::net::UnixStream,
     path::Path,
     sync::{
         Mutex, PoisonError,
@@ -46,12 +44,11 @@ pub(super) fn measure(program: &Path) -> anyhow::Result<Report> {
         &["writes a second", "batch, ms", "stall, ms: median", "p99", "longest", "a move, ms"],
     );
     let rack = Rack::up(program, "three", PORT, (3, 3))?;
-    let socket = rack.coordinator();
-    let (micro_shard, keys) = keys(&socket)?;
+    let (micro_shard, keys) = keys(&rack)?;
     let (is_over, batches) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let moves = thread::scope(|scope| {
         let writer = scope.spawn(|| write(&rack, &keys, &is_over, &batches));
-        let moves = move_it(&socket, &micro_shard, &writer);
+        let moves = move_it(&rack, &micro_shard, &writer);
         is_over.store(true, Relaxed);
         let written = writer.join().expect("the writer does not panic");
         written.and(moves)
@@ -61,18 +58,10 @@ pub(super) fn measure(program: &Path) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn ask(socket: &Path, line: &str) -> anyhow::Result<String> {
-    let mut stream = UnixStream::connect(socket).context("the coordinator")?;
-    stream.write_all(format!("minos-operator 1\n{line}\n").as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
-}
-
 /// A micro-shard and keys of it.
-fn keys(socket: &Path) -> anyhow::Result<(String, Vec<String>)> {
+fn keys(rack: &Rack) -> anyhow::Result<(String, Vec<String>)> {
     let of = |key: &str| -> anyhow::Result<String> {
-        let place = ask(socket, &format!("where {key}"))?;
+        let place = rack.ask_coordinator(&format!("where {key}"))?;
         Ok(place.split(' ').nth(1).context("no micro-shard")?.to_owned())
     };
     let micro_shard = of("move0")?;
@@ -116,7 +105,7 @@ fn write(
 
 /// When each move began and ended.
 fn move_it<T>(
-    socket: &Path,
+    rack: &Rack,
     micro_shard: &str,
     writer: &thread::ScopedJoinHandle<'_, T>,
 ) -> anyhow::Result<Vec<(Instant, Instant)>> {
@@ -124,9 +113,9 @@ fn move_it<T>(
     let mut moves = Vec::new();
     for to in (0..MOVES).map(|at| at % 2) {
         let began = Instant::now();
-        ask(socket, &format!("move {micro_shard} {to}"))?;
+        rack.ask_coordinator(&format!("move {micro_shard} {to}"))?;
         loop {
-            let place = ask(socket, "where move0")?;
+            let place = rack.ask_coordinator("where move0")?;
             if place.ends_with(&format!("node {to}\n")) {
                 break;
             }

@@ -16,9 +16,9 @@ use minos_rackmodel::Fabric;
 use self::{
     keys::{NODES, Part},
     mixes::{Mix, WRITES, Way},
-    runner::{Cost, Protocol, Runner},
+    runner::{Protocol, Runner},
 };
-use super::{Samples, save};
+use super::{Samples, save, turn::Cost};
 
 /// The first port of each rack, apart from those of other figures. Native nodes take two ports each.
 const PORTS: [u16; 2] = [14_400, 14_440];

@@ -1,39 +1,20 @@
 //! Turns: one node of a rack gets requests, and the processor time of all nodes is taken.
 
-use std::{
-    fs,
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, ensure};
-use minos_client::{Config, blocking::Client};
-use minos_testkit::Client as MemcachedClient;
 
 use super::keys::{Keys, NODES, Part};
 use crate::measure::{
     driver::{self, Measurement, ON_THE_SECOND, Pace},
-    idle::Counts,
     rack::Rack,
+    turn::{self, Cost},
 };
 
 const WARMUP_MS: u32 = 100;
-/// Time in which nodes attach the memory of their unit, and show clients a directory.
-const READY_WITHIN: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Turns that fail before the measurement does: on a busy machine, a node may not get its lease in time.
 const FAILURES_MAX: u32 = 5;
 const REST: Duration = Duration::from_secs(2);
-
-/// Microseconds of processor time for an operation.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Cost {
-    /// Of the node that is asked.
-    pub(super) asked_us: f64,
-    /// Of all other nodes together.
-    pub(super) others_us: f64,
-}
 
 /// The protocol that the driver speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,9 +41,9 @@ impl<'a> Runner<'a> {
         let native = ["--native", "--memory", "64m"];
         let united = Rack::up_with(program, "one unit", ports[0], (NODES, NODES), &native)?;
         let apart = Rack::up_with(program, "units of one", ports[1], (NODES, 1), &native)?;
-        (0..NODES).try_for_each(|node| wait_until_attached(&united, node))?;
+        (0..NODES).try_for_each(|node| united.wait_until_attached(node))?;
         // Both racks have the same name, and so the same owners.
-        let client = client_with_directory(&united.target_of("minos", 0))?;
+        let client = united.client()?;
         let owner = |name: &str| Ok(client.owner(name).context("the rack has no directory")? as usize);
         let keys = Keys::of_the_hottest(program, owner)?;
         let trace = tempfile::Builder::new().suffix(".csv").tempfile()?;
@@ -112,56 +93,12 @@ impl<'a> Runner<'a> {
             millis: self.millis,
             arguments: &["--workload", &self.workload(), "--rate", "max", "--connections", "16"],
         };
-        let (before, hits) = (times(rack)?, remote_hits(rack, node)?);
-        let result = measurement.run(self.program)?;
-        let (after, hits) = (times(rack)?, remote_hits(rack, node)? - hits);
+        let hits = rack.remote_hits(node)?;
+        let cost = turn::take(self.program, &measurement, rack.pids(), node, 0.0)?;
+        let hits = rack.remote_hits(node)? - hits;
         // Other nodes' keys are read in their memory, or else the costs are of something else.
         let is_remote = rack.pids() == self.united.pids() && parts.iter().any(|part| part.owner != node);
         ensure!((hits > 0) == is_remote, "node {node}: {hits} remote reads with {parts:?}");
-        Pace::Spin.pause(WARMUP_MS + self.millis);
-        for kind in ["errors", "lost", "misses"] {
-            ensure!(result[kind] == 0, "node {node}: {} {kind}, {}", result[kind], result["errors_by_kind"]);
-        }
-        let asked_us = result["server_cpu_us_per_op"].as_f64().context("no processor time")?;
-        let spent: Vec<f64> = after.iter().zip(&before).map(|(after, before)| after - before).collect();
-        let others: f64 = spent.iter().sum::<f64>() - spent[node];
-        Ok(Cost { asked_us, others_us: asked_us * others / spent[node] })
+        Ok(cost)
     }
-}
-
-/// A client that knows the owners.
-fn client_with_directory(address: &str) -> anyhow::Result<Client> {
-    let mut client = Client::connect(address, Config::new())?;
-    let deadline = Instant::now() + READY_WITHIN;
-    while client.rack().is_none() {
-        ensure!(Instant::now() < deadline, "{address} shows no directory");
-        // It is asked for along with operations.
-        client.get("any")?;
-    }
-    Ok(client)
-}
-
-/// Waits until a node reads the memory of all others.
-fn wait_until_attached(rack: &Rack, node: usize) -> anyhow::Result<()> {
-    let deadline = Instant::now() + READY_WITHIN;
-    loop {
-        let stats = MemcachedClient::connect(rack.address_of(node))?.stats("rack")?;
-        if stats.iter().filter(|(_, value)| value == "attached").count() == NODES - 1 {
-            return Ok(());
-        }
-        ensure!(Instant::now() < deadline, "node {node} does not attach all others' memory");
-        thread::sleep(LOOK_EVERY);
-    }
-}
-
-/// Reads that a node has found in others' memory.
-fn remote_hits(rack: &Rack, node: usize) -> anyhow::Result<u64> {
-    let stats = MemcachedClient::connect(rack.address_of(node))?.stats("rack")?;
-    let hits = stats.iter().find(|(name, _)| name == "remote_hits").context("no remote_hits")?;
-    Ok(hits.1.parse()?)
-}
-
-/// Nanoseconds of each node so far.
-fn times(rack: &Rack) -> anyhow::Result<Vec<f64>> {
-    rack.pids().iter().map(|&pid| Ok(Counts::of(pid)?.cpu_ns as f64)).collect()
 }
