@@ -236,7 +236,8 @@ pub(crate) fn redis(cpus: &str) -> anyhow::Result<Contestant> {
     Ok(Contestant { name: "Redis", scheme: "resp", is_minos: false, server })
 }
 
-fn bound(cpus: &str, command: impl Fn(u16, &Path) -> Vec<String>) -> anyhow::Result<Server> {
+/// A server bound to processors, whose command is made for a port and a folder of its own.
+pub(crate) fn bound(cpus: &str, command: impl Fn(u16, &Path) -> Vec<String>) -> anyhow::Result<Server> {
     let server = Server::start(Path::new("taskset"), |port, folder| {
         let mut arguments = vec!["-c".to_owned(), cpus.to_owned()];
         arguments.extend(command(port, folder));

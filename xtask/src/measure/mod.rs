@@ -21,6 +21,7 @@ mod rack;
 mod rack_figures;
 mod rack_kill;
 mod rack_moves;
+mod rack_peers;
 mod report;
 mod tails;
 mod turn;
@@ -39,7 +40,7 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 15] = [
+const FIGURES: [&str; 16] = [
     "processor",
     "tails",
     "tails2",
@@ -53,10 +54,12 @@ const FIGURES: [&str; 15] = [
     "rack",
     RACK_FIGURES,
     "rack-moves",
+    RACK_PEERS,
     "rack-kill",
     "idle",
 ];
 const RACK_FIGURES: &str = "rack-figures";
+const RACK_PEERS: &str = "rack-peers";
 /// Kills of a node for each round.
 const KILLS_A_ROUND: u32 = 6;
 /// A figure that takes long, and is measured only by its name.
@@ -74,8 +77,8 @@ pub(crate) struct MeasureOptions {
     /// Seconds of each measurement [default: 4; engine: 1; idle: 30; flash-run: 600 a server]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Milliseconds of each measurement, for tails, native, dispatch, flash, rack and rack-figures [default: tails: 400;
-    /// native: 500; dispatch and rack: 1000; flash: 1500; rack-figures: 200]
+    /// Milliseconds of each measurement, for tails, native, dispatch, flash, rack, rack-figures and rack-peers [default:
+    /// tails: 400; native: 500; dispatch and rack: 1000; flash: 1500; rack-figures: 200; rack-peers: 300]
     #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
     millis: Option<u32>,
     /// Over the native protocol instead of TCP, for dispatch
@@ -102,6 +105,9 @@ pub(crate) struct MeasureOptions {
     /// All data sets, for engine [default: tiny items only]
     #[arg(long)]
     full: bool,
+    /// A server of Valkey, for rack-peers [default: it is not measured]
+    #[arg(long, value_name = "FILE")]
+    valkey: Option<PathBuf>,
     /// A release build of minos to measure [default: it is built]
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
@@ -163,6 +169,11 @@ impl MeasureOptions {
             RACK_FIGURES => {
                 let extent = rack_figures::Extent { rounds, millis: self.millis.unwrap_or(200) };
                 rack_figures::measure(program, &extent, &self.out)?
+            }
+            RACK_PEERS => {
+                let millis = self.millis.unwrap_or(300);
+                let valkey = self.valkey.as_ref().map(|valkey| valkey.canonicalize()).transpose()?;
+                rack_peers::measure(program, &rack_peers::Extent { rounds, millis, valkey })?
             }
             FLASH_RUN => {
                 let seconds = self.seconds.unwrap_or(600);

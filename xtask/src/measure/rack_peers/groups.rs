@@ -1,0 +1,152 @@
+//! Eight servers that hold all keys together: a rack or a cluster.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use minos_client::blocking;
+use minos_rackmodel::Random;
+use minos_testkit::Client;
+
+use super::{
+    MEMORY_MIB, NODES,
+    bench::Bench,
+    cluster::{self, Cluster},
+    keys::{Keys, Mix},
+};
+use crate::measure::rack::{Rack, count_in};
+
+/// Requests of a client that knows the owners, by which the balance is counted.
+const REQUESTS: usize = 100_000;
+
+enum Servers {
+    Rack(Rack),
+    Cluster(Cluster),
+}
+
+/// Servers with all keys.
+pub(super) struct Group {
+    servers: Servers,
+    /// The node of each key.
+    owners: Vec<usize>,
+    /// True if any node answers for any key.
+    is_unit: bool,
+    /// The part of all requests that each node gets, computed from the popularity of its keys.
+    pub(super) shares: [f64; NODES],
+    /// The busiest node over the mean, as counted by the servers themselves.
+    pub(super) counted: f64,
+}
+
+/// Starts a rack whose units have so many nodes.
+pub(super) fn start_rack(program: &Path, port: u16, unit_size: usize) -> anyhow::Result<Rack> {
+    let memory = format!("{MEMORY_MIB}m");
+    Rack::up_with(program, "a rack of eight", port, (NODES, unit_size), &["--native", "--memory", &memory])
+}
+
+/// The owner of a key as a client knows it.
+pub(super) fn owner_in(client: &blocking::Client, name: &str) -> anyhow::Result<usize> {
+    Ok(client.owner(name).context("the rack has no directory")? as usize)
+}
+
+impl Group {
+    /// A rack that has started.
+    pub(super) fn rack(
+        bench: &mut Bench<'_>,
+        keys: &Keys,
+        rack: Rack,
+        is_unit: bool,
+    ) -> anyhow::Result<Self> {
+        if is_unit {
+            (0..NODES).try_for_each(|node| rack.wait_until_attached(node))?;
+        }
+        let client = rack.client()?;
+        let owners = keys.names.iter().map(|name| owner_in(&client, name)).collect::<anyhow::Result<_>>()?;
+        Self::loaded(bench, keys, Servers::Rack(rack), owners, is_unit)
+    }
+
+    pub(super) fn cluster(bench: &mut Bench<'_>, keys: &Keys, program: &Path) -> anyhow::Result<Self> {
+        let servers = Servers::Cluster(Cluster::start(program)?);
+        let owners = keys.names.iter().map(|name| cluster::owner(name)).collect();
+        Self::loaded(bench, keys, servers, owners, false)
+    }
+
+    /// Stores all keys and counts the balance.
+    fn loaded(
+        bench: &mut Bench<'_>,
+        keys: &Keys,
+        servers: Servers,
+        owners: Vec<usize>,
+        is_unit: bool,
+    ) -> anyhow::Result<Self> {
+        let shares = if is_unit { [1.0 / NODES as f64; NODES] } else { keys.shares(&owners) };
+        let mut group = Self { servers, owners, is_unit, shares, counted: 0.0 };
+        for node in 0..NODES {
+            bench.load(&group.target("memcached", node), &keys.of_node(&group.owners, node))?;
+        }
+        group.counted = group.count_balance(&keys.all())?;
+        Ok(group)
+    }
+
+    /// The value of `minos bench --target` for a node. A cluster has a protocol of its own.
+    pub(super) fn target(&self, scheme: &str, node: usize) -> String {
+        match &self.servers {
+            Servers::Rack(rack) => rack.target_of(scheme, node),
+            Servers::Cluster(cluster) => cluster.target(node),
+        }
+    }
+
+    pub(super) fn pids(&self) -> Vec<u32> {
+        match &self.servers {
+            Servers::Rack(rack) => rack.pids().to_vec(),
+            Servers::Cluster(cluster) => cluster.pids(),
+        }
+    }
+
+    /// True for a rack whose units have one node.
+    pub(super) fn is_apart(&self) -> bool {
+        matches!(self.servers, Servers::Rack(_)) && !self.is_unit
+    }
+
+    /// The node that bounds the group: the one with the greatest share; each in its turn, if all are equal.
+    pub(super) fn node_to_ask(&self, round: usize) -> usize {
+        let hottest = (0..NODES).max_by(|&one, &other| self.shares[one].total_cmp(&self.shares[other]));
+        if self.is_unit { round % NODES } else { hottest.unwrap_or(0) }
+    }
+
+    /// Keys that clients which know the owners ask this node for.
+    pub(super) fn mix<'k>(&self, keys: &'k Keys, node: usize) -> Mix<'k> {
+        if self.is_unit { keys.all() } else { keys.of_node(&self.owners, node) }
+    }
+
+    /// Sends reads by a client that knows the owners, and compares what the nodes have counted.
+    fn count_balance(&self, keys: &Mix<'_>) -> anyhow::Result<f64> {
+        let before = self.gets()?;
+        let mut random = Random::new(1, 1);
+        let names = (0..REQUESTS).map(|_| keys.draw(&mut random));
+        match &self.servers {
+            Servers::Rack(rack) => {
+                let mut client = rack.client()?;
+                for name in names {
+                    client.get(name)?;
+                }
+            }
+            Servers::Cluster(cluster) => cluster.read(names)?,
+        }
+        let counted: Vec<u64> =
+            self.gets()?.iter().zip(before).map(|(after, before)| after - before).collect();
+        let (sum, most) = (counted.iter().sum::<u64>(), counted.iter().max().copied().unwrap_or(0));
+        ensure!(sum >= REQUESTS as u64, "the nodes have counted {counted:?}");
+        Ok((most * NODES as u64) as f64 / sum as f64)
+    }
+
+    /// GETs that each node has executed.
+    fn gets(&self) -> anyhow::Result<Vec<u64>> {
+        let of_rack = |rack: &Rack, node| {
+            let stats = Client::connect(rack.address_of(node))?.stats("")?;
+            count_in(&stats, "cmd_get").context("no cmd_get")
+        };
+        match &self.servers {
+            Servers::Rack(rack) => (0..NODES).map(|node| of_rack(rack, node)).collect(),
+            Servers::Cluster(cluster) => cluster.gets(),
+        }
+    }
+}
