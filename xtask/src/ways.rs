@@ -27,7 +27,12 @@ const PIPELINED: usize = 16;
 /// Pause before each request of a run, so that the worker sleeps; and of another, in which time does more.
 const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(8)];
 /// Longest time in which the server ends.
-const END_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const END_WITHIN: Duration = Duration::from_secs(60);
+/// Options of the server that is counted.
+pub(crate) const SERVED: &str = "--workers=1 --poll=sleep --memory=64m --pin=off";
+
+/// The function that only the thread of a worker runs.
+const WORKER: &str = "minos_node::worker::Worker<M,I>::run";
 
 /// What to count and print.
 #[derive(clap::Args, Debug)]
@@ -53,7 +58,7 @@ enum Way {
 }
 
 /// Executions of each instruction, by object file and address.
-type Counts = BTreeMap<(String, u64), u64>;
+pub(crate) type Counts = BTreeMap<(String, u64), u64>;
 
 /// Counts the ways and prints them.
 pub(crate) fn print(options: &WaysOptions) -> anyhow::Result<()> {
@@ -87,21 +92,42 @@ pub(crate) fn print(options: &WaysOptions) -> anyhow::Result<()> {
 /// Runs the server under callgrind with so many requests of a way, each after a pause.
 fn count(program: &Path, way: Way, requests: u64, pause: Duration) -> anyhow::Result<Counts> {
     let native = if matches!(way, Way::Native) { " --native=127.0.0.1:0" } else { "" };
+    count_served(program, &format!("{SERVED}{native}"), |server| ask(server, way, requests, pause))
+}
+
+/// Runs the server with these options under callgrind, while `ask` sends it requests. Counts its worker's thread.
+pub(crate) fn count_served(
+    program: &Path,
+    options: &str,
+    ask: impl FnOnce(&mut Server) -> anyhow::Result<()>,
+) -> anyhow::Result<Counts> {
     let valgrind = |port: u16, folder: &Path| -> Vec<String> {
         let output = folder.join("counts");
         let callgrind = format!(
-            "--quiet --tool=callgrind --dump-instr=yes --dump-line=no --compress-pos=no --compress-strings=no \
-             --callgrind-out-file={} {} serve --memcached=127.0.0.1:{port} --workers=1 --poll=sleep \
-             --memory=64m --pin=off{native}",
+            "--quiet --tool=callgrind --separate-threads=yes --dump-instr=yes --dump-line=no --compress-pos=no \
+             --compress-strings=no --callgrind-out-file={} {} serve --memcached=127.0.0.1:{port} {options}",
             output.display(),
             program.display()
         );
         callgrind.split(' ').map(str::to_owned).collect()
     };
     let mut server = Server::start(Path::new("valgrind"), valgrind)?;
-    ask(&mut server, way, requests, pause)?;
+    ask(&mut server)?;
     ensure!(server.terminate(END_WITHIN)?.is_some_and(|status| status.success()), "{}", server.log());
-    parse(&fs::read_to_string(server.folder().join("counts"))?)
+    parse(&of_the_worker(server.folder())?)
+}
+
+/// Callgrind's output for the thread of the only worker.
+fn of_the_worker(folder: &Path) -> anyhow::Result<String> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let is_output = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("counts-"));
+        let text = if is_output { fs::read_to_string(path)? } else { String::new() };
+        if text.contains(WORKER) {
+            return Ok(text);
+        }
+    }
+    anyhow::bail!("callgrind shows no thread that runs {WORKER}")
 }
 
 /// Stores an item and reads it again and again.

@@ -22,6 +22,7 @@ mod rack_figures;
 mod rack_kill;
 mod rack_moves;
 mod rack_peers;
+mod rack_tax;
 mod report;
 mod tails;
 mod turn;
@@ -40,7 +41,7 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 16] = [
+const FIGURES: [&str; 17] = [
     "processor",
     "tails",
     "tails2",
@@ -56,6 +57,7 @@ const FIGURES: [&str; 16] = [
     "rack-moves",
     RACK_PEERS,
     "rack-kill",
+    "rack-tax",
     "idle",
 ];
 const RACK_FIGURES: &str = "rack-figures";
@@ -105,7 +107,7 @@ pub(crate) struct MeasureOptions {
     /// All data sets, for engine [default: tiny items only]
     #[arg(long)]
     full: bool,
-    /// A server of Valkey, for rack-peers [default: it is not measured]
+    /// A server of Valkey, as `make` leaves it in src/valkey-server, for rack-peers [default: it is not measured]
     #[arg(long, value_name = "FILE")]
     valkey: Option<PathBuf>,
     /// A release build of minos to measure [default: it is built]
@@ -206,6 +208,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "rack" => rack::measure(&program, rounds, options.millis.unwrap_or(1000))?,
             "rack-moves" => rack_moves::measure(&program)?,
             "rack-kill" => rack_kill::measure(&program, rounds * KILLS_A_ROUND)?,
+            "rack-tax" => rack_tax::measure(&program)?,
             "idle" => idle::measure(&program, options.seconds.unwrap_or(30), &options.disk)?,
             "files" => files::measure(&bench)?,
             "eviction" => eviction::measure(&options.out)?,
