@@ -200,7 +200,7 @@ fn goals(systems: &[System<'_>]) -> String {
         "|goal, native|wanted|found||\n|---|---|---|---|\n\
          |one unit over units of one under the limit|{SPEEDUP_MIN} or more|{speedup:.2}|{}|\n\
          |busiest node over the mean|{BALANCE_MAX} or less|{balance:.2}|{}|\n",
-        met(speedup >= SPEEDUP_MIN),
+        met(speedup.is_finite() && speedup >= SPEEDUP_MIN),
         met(balance <= BALANCE_MAX)
     )
 }
