@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     clients,
     command::{Totals, cargo, run, run_tests, run_tests_at_once},
-    etcd, instructions, setup,
+    instructions, setup,
     suites::{self, checked},
     tidy,
 };
@@ -66,7 +66,7 @@ const QUICK: [Part; 3] = [
     },
 ];
 
-const GATE: [Part; 11] = [
+const GATE: [Part; 10] = [
     Part {
         name: "long",
         shows: "the long tests of all crates",
@@ -84,12 +84,6 @@ const GATE: [Part; 11] = [
         shows: "the client for Python",
         repeat: "cargo xtask clients",
         run: clients::python,
-    },
-    Part {
-        name: "etcd",
-        shows: "several coordinators of a rack",
-        repeat: "cargo xtask etcd",
-        run: etcd::test,
     },
     Part {
         name: "loom",
