@@ -230,6 +230,10 @@ impl Member {
             Input::Applied(from, is_whole) => self.applied(now_us, (from, is_whole), effects),
             Input::Emptied(micro_shard) => self.emptied(now_us, micro_shard, effects),
         }
+    }
+
+    /// Reports if that is due, after all inputs of a moment: of much news, one report comes.
+    pub fn report_if_due(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         if now_us >= self.report_at_us && self.reported_us < Some(now_us) {
             self.reported_us = Some(now_us);
             self.report_at_us = now_us + self.timing.report_us;

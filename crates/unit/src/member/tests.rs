@@ -43,6 +43,7 @@ fn orders(directory: &Directory) -> Orders {
 fn effects_of(member: &mut Member, now_us: u64, input: Input) -> Vec<Effect> {
     let mut effects = Vec::new();
     member.handle(now_us, input, &mut effects);
+    member.report_if_due(now_us, &mut effects);
     effects
 }
 

@@ -61,6 +61,7 @@ impl World {
         let [reads, writes] = [10, 20 * (1 + u64::from(id.0))].map(|every_us| now_us / every_us);
         process.member.note_load(Load { reads, writes, busy_us: now_us / 2 });
         process.member.handle(now_us, input, &mut effects);
+        process.member.report_if_due(now_us, &mut effects);
         for effect in effects {
             if self.is_killed_at(name_of(&effect), Party::Node(id)) {
                 return;

@@ -157,6 +157,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
                 ticked = Instant::now();
                 self.handle(Input::Tick);
             }
+            self.tell();
         }
     }
 
@@ -185,6 +186,16 @@ impl<M: Mode, I: Io> Driver<M, I> {
         }
     }
 
+    /// Says what all these events have come to.
+    fn tell(&mut self) {
+        let mut effects = Vec::new();
+        self.member.report_if_due(self.rack.routes.now_us(Instant::now()), &mut effects);
+        for effect in effects {
+            self.perform(effect);
+        }
+        self.rack.handing.show(self.member.followers().collect());
+    }
+
     /// Takes the changes that workers have handed over.
     fn take_changes(&mut self) {
         let Queue { number, changes, is_overrun } = self.rack.handing.take();
@@ -207,7 +218,6 @@ impl<M: Mode, I: Io> Driver<M, I> {
                 inputs.extend(self.perform(effect));
             }
         }
-        self.rack.handing.show(self.member.followers().collect());
         // Commands that wait go on by the newest routes.
         if self.rack.routes.raise_if_changed() {
             self.shared.wake_all();
