@@ -159,6 +159,7 @@ fn coordinates(folder: &TempDir, at: &Address) -> CoordinatorConfig {
         loss: Loss::Never,
         moves_max: 16,
         copies: 1,
+        relieve: None,
         move_time_max: PATIENCE,
         reads: ReadPolicy::default(),
         reads_interval: PATIENCE,

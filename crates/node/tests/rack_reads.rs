@@ -151,6 +151,8 @@ fn report(coordinator: &mut Coordinator, now_us: u64, loads: &[Load]) {
             moves: Vec::new(),
             load: Some(*load),
             weights: 0,
+            heat: Vec::new(),
+            sampled: 0,
         };
         coordinator.handle(now_us, control::Input::Report(report), &mut Vec::new());
     }

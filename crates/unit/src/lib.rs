@@ -46,7 +46,7 @@ pub use directory::{
 };
 pub use lease::{BadTerms, Lease, Terms};
 pub use member::{Behind, CopyJob, Member, Permit, Route, Timing, View};
-pub use messages::{Asked, FeedId, Message, More, MoveId, Orders, Packet, Progress, Pull, Report};
+pub use messages::{Asked, FeedId, Heat, Message, More, MoveId, Orders, Packet, Progress, Pull, Report};
 pub use ownership::{Epoch, Holding, Ownership};
 pub use reads::{Balancing, Load, PARTS, ReadPolicy, UnknownPolicy, Weights};
 

@@ -60,6 +60,10 @@ pub(crate) struct CoordinateArgs {
     /// Copies of each micro-shard, the owner's included, each in another unit: one of them replaces an owner that is lost
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=COPIES_MAX))]
     copies: u32,
+    /// Time between two steps that relieve the busiest node: its hottest micro-shard moves to the least busy node, or later,
+    /// if it is read most of the time, gets a copy in another unit (--read-copies) while it is hot [default: none]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    relieve: Option<Duration>,
     /// Time after which a move is given up
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
     move_time: Duration,
@@ -155,6 +159,7 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
         },
         moves_max: args.moves,
         copies: args.copies,
+        relieve: args.relieve,
         move_time_max: args.move_time,
         reads: args.reads,
         reads_interval: args.reads_interval,

@@ -27,7 +27,7 @@ use super::{
     coordinate::{COPIES_MAX, MOVE_TIME, MOVES},
     end_with_parent,
 };
-use crate::serve::random_seed;
+use crate::{serve::random_seed, time::parse_time};
 
 /// Name of such a rack, and of its coordinator's socket.
 const NAME: &str = "local";
@@ -71,6 +71,9 @@ pub(crate) struct UpArgs {
     /// Copies of each micro-shard, as for `minos rack coordinate`
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=COPIES_MAX))]
     copies: u32,
+    /// Relieve the busiest node of hot micro-shards so often, as for `minos rack coordinate`
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    relieve: Option<Duration>,
     /// Worker threads of each node
     #[arg(long, value_name = "N", default_value_t = 1)]
     workers: usize,
@@ -193,6 +196,7 @@ fn coordinate(
         loss: Loss::Never,
         moves_max: MOVES,
         copies: args.copies,
+        relieve: args.relieve,
         move_time_max: MOVE_TIME,
         reads: ReadPolicy::default(),
         reads_interval: READS_INTERVAL,

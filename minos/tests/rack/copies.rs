@@ -1,6 +1,7 @@
 //! Nodes that are lost while other units have copies of what they own.
 
 use std::{
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -157,4 +158,37 @@ fn a_copy_is_read_while_it_is_fresh() {
     let said = insist(|| other.ask(&format!("mg {key} s")), |said| !said.starts_with("HD"));
     assert!(said.starts_with("SERVER_ERROR node 0 of the rack is late"), "{said}");
     rack.signal(0, Signal::CONT);
+}
+
+/// A key that is read all the time gets a copy in the other unit.
+#[test]
+fn a_hot_key_is_copied() {
+    let options = ["--unit-size", "2", "--relieve", "1500ms", "--", "--read-copies", "300ms"];
+    let rack = Rack::up(4, &options);
+    let mut clients: Vec<Client> = (0..4).map(|node| rack.client(node)).collect();
+    let key = rack_key(&rack, &mut clients[0]);
+    assert_eq!(clients[0].set(&key, b"hot").unwrap(), "STORED");
+    let (begin, is_over) = (Instant::now(), AtomicBool::new(false));
+    thread::scope(|scope| {
+        // They keep node 0 busy.
+        for mut client in [0; 3].map(|node| rack.client(node)) {
+            let (keys, is_over) = (vec![key.clone(); 500], &is_over);
+            scope.spawn(move || {
+                while !is_over.load(Relaxed) {
+                    assert!(client.get_many(&keys).unwrap().iter().all(Option::is_some));
+                }
+            });
+        }
+        let mut is_copied = false;
+        while !is_copied && begin.elapsed() < PATIENCE {
+            for client in &mut clients {
+                assert_eq!(client.get(&key).unwrap().unwrap().value, b"hot");
+                is_copied |= stat(client, "copy_reads") > 0;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        is_over.store(true, Relaxed);
+        assert!(is_copied, "{}", rack.operate("status"));
+    });
+    assert!(rack.operate("status").contains("relieved "));
 }

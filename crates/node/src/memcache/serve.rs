@@ -15,7 +15,7 @@ use super::{
     store, touch,
 };
 use crate::ops::{Context, Fetch, Fetched, Next, Placement, Prefixes};
-use crate::rack::{Forwards, notes};
+use crate::rack::{Forwards, RackView, notes};
 
 /// A parsed command of a burst, the lookup of its key, and its end in the input.
 struct Pending<'a> {
@@ -94,6 +94,9 @@ fn serve_burst<M: Mode, P: Placement>(
     let mut burst = ArrayVec::new();
     let tail = parse_burst(cx, session, input, &mut burst, *requests_left);
     stage(cx, &mut burst);
+    if let Some(rack) = cx.rack.filter(|rack| rack.is_sampled()) {
+        sample(rack, &burst);
+    }
     let mut consumed = 0;
     for Pending { command, lookup, end } in &burst {
         *requests_left = requests_left.saturating_sub(1);
@@ -201,6 +204,17 @@ fn parse_burst<'a, M: Mode, P>(
         }
     }
     Tail::Unknown
+}
+
+/// Counts the first command of a burst for its micro-shard.
+#[cold]
+fn sample<M: Mode>(rack: &RackView<M>, burst: &[Pending<'_>]) {
+    let mut buffer = KeyBuffer::default();
+    if let Some(Pending { command, .. }) = burst.first()
+        && let Some(key) = command.request.key()
+    {
+        rack.count(key.bytes(&mut buffer), remote::intent(command, false));
+    }
 }
 
 /// Looks the keys of a burst up in their buckets, which are cached by now, and prefetches their items.

@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub mod coordinator;
 mod frames;
 mod handing;
+mod heat;
 mod holes;
 pub(crate) mod links;
 mod member;

@@ -16,6 +16,7 @@ use super::{
     RackCounters,
     config::{RackConfig, RackNode},
     handing::Handing,
+    heat::Heats,
     notes::Notes,
     readers::Readers,
     routes::{NOWHERE, Right, Routes},
@@ -23,6 +24,8 @@ use super::{
 
 /// Changes that a worker notes in one turn, at most.
 const CHANGES_MAX: usize = 1 << 18;
+/// Bursts, of one of which the first request is counted for its micro-shard.
+const SAMPLED_ONCE_IN: u32 = 16;
 /// Where the number of a node is in the CAS uniques that it gives: above it, they count.
 const CAS_SHIFT: u32 = 56;
 
@@ -56,6 +59,7 @@ pub(crate) struct Rack<M: Mode> {
     pub(crate) readers: Readers,
     /// Changes for followers.
     pub(crate) handing: Handing,
+    pub(crate) heats: Heats,
     neighbours: Box<[Mutex<Neighbour<M>>]>,
 }
 
@@ -83,6 +87,7 @@ impl<M: Mode> Rack<M> {
         Self {
             readers,
             handing: Handing::default(),
+            heats: Heats::new(config.micro_shards),
             micro_shards: directory.micro_shards(),
             direction_seed: config.direction_seed(),
             routes: Routes::new(config.micro_shards, workers),
@@ -217,6 +222,8 @@ pub(crate) struct RackView<M: Mode> {
     has_lost_changes: Cell<bool>,
     /// Changes to micro-shards that are followed, since the last hand-over, and the number of that.
     handed: RefCell<(Vec<(u32, KeyHash)>, u64)>,
+    /// Bursts until the next of which the first request is counted.
+    until_sample: Cell<u32>,
     weights: Arc<[u8]>,
 }
 
@@ -247,6 +254,7 @@ impl<M: Mode> RackView<M> {
             changes: RefCell::default(),
             has_lost_changes: Cell::new(false),
             handed: RefCell::default(),
+            until_sample: Cell::new(0),
             rack,
         };
         view.refresh(Instant::now());
@@ -341,6 +349,20 @@ impl<M: Mode> RackView<M> {
         }
         // A turn without a lease reads nothing anywhere, and forwards nothing.
         Some(Owner { node: if self.right.is_some() { node } else { NOWHERE }, micro_shard })
+    }
+
+    /// True for some bursts, whose first request is to be counted.
+    #[inline]
+    pub(crate) fn is_sampled(&self) -> bool {
+        let left = self.until_sample.get();
+        self.until_sample.set(if left == 0 { SAMPLED_ONCE_IN - 1 } else { left - 1 });
+        left == 0
+    }
+
+    /// Counts a request for its micro-shard.
+    #[cold]
+    pub(crate) fn count(&self, key: &[u8], intent: Intent) {
+        self.rack.heats.count(self.rack.micro_shard(key), intent != Intent::Change);
     }
 
     /// True if micro-shards may move.

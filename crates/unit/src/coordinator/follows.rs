@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use minos_rack::{MicroShard, ServerId};
 
-use super::Coordinator;
+use super::{Coordinator, relief::Relief};
 use crate::{
     Change, Directory, Follower, MoveId, Place, Progress, Pull, Report,
     switches::{Safeguard, is_on},
@@ -83,7 +83,7 @@ impl Coordinator {
                 None => !is_listed || !self.peers.contains_key(node),
                 Some(Progress::Giving | Progress::Drained | Progress::Failed) => false,
             };
-            let is_wanted = self.directory.wanted(*micro_shard).any(|wanted| wanted == *node);
+            let is_wanted = self.wanted(*micro_shard).any(|wanted| wanted == *node);
             is_possible && is_wanted && !self.is_dead(now_us, *node)
         });
         self.follows = follows;
@@ -142,10 +142,11 @@ impl Coordinator {
         };
         let under_way = self.follows.pulls.iter().filter(is_new).count();
         let mut begun = Vec::new();
-        for (micro_shard, place) in self.directory.places().filter(|_| self.directory.copies() > 1) {
+        let is_copied = self.directory.copies() > 1 || self.relief.as_ref().is_some_and(Relief::has_copies);
+        for (micro_shard, place) in self.directory.places().filter(|_| is_copied) {
             let is_still =
                 self.is_owner_fit(now_us, micro_shard, place) && !change.places.contains_key(&micro_shard);
-            for node in self.directory.wanted(micro_shard).filter(|_| is_still) {
+            for node in self.wanted(micro_shard).filter(|_| is_still) {
                 let rests = self.follows.rests_us.get(&node).is_some_and(|until_us| now_us < *until_us);
                 let is_free = !self.follows.pulls.contains_key(&(micro_shard, node)) && !rests;
                 // A move to it copies the same items.

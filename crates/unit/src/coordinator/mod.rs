@@ -5,6 +5,7 @@
 //! anew.
 
 mod follows;
+mod relief;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ use std::{
 use minos_rack::{MicroShard, ServerId, UnitId};
 
 use follows::Follows;
+use relief::Relief;
 
 use crate::{
     BadDirectory, Balancing, Change, Directory, Epoch, MoveId, Node, Orders, Progress, Pull, Report,
@@ -161,6 +163,9 @@ pub struct Coordinator {
     /// When the leases of an earlier coordinator have run out.
     quiet_until_us: u64,
     balancer: Option<Balancer>,
+    relief: Option<Relief>,
+    /// Steps that were taken to relieve nodes.
+    relieved: u64,
 }
 
 impl Coordinator {
@@ -179,6 +184,8 @@ impl Coordinator {
             given_up: Vec::new(),
             quiet_until_us: now_us + terms.honoured_us(),
             balancer: None,
+            relief: None,
+            relieved: 0,
         }
     }
 
@@ -186,6 +193,17 @@ impl Coordinator {
     #[must_use]
     pub fn with_balancing(self, balancing: Balancing, now_us: u64) -> Self {
         Self { balancer: Some(Balancer::new(balancing, now_us)), ..self }
+    }
+
+    /// Relieves the busiest node, too, by one step each `interval_us` from `now_us` on.
+    #[must_use]
+    pub fn with_relief(self, interval_us: u64, now_us: u64) -> Self {
+        Self { relief: Some(Relief::new(interval_us, now_us)), ..self }
+    }
+
+    /// Steps that were taken to relieve nodes.
+    pub fn relieved(&self) -> u64 {
+        self.relieved
     }
 
     /// The weights in force, if reads are distributed and an interval has passed.
@@ -221,6 +239,7 @@ impl Coordinator {
             Input::Report(report) => self.on_report(now_us, report, effects),
             Input::Persisted(epoch) => self.publish(epoch, effects),
         }
+        self.relieve(now_us);
         self.decide(now_us, effects);
         self.balance(now_us);
     }

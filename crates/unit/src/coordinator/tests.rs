@@ -1,7 +1,7 @@
 use minos_rack::MicroShards;
 
-use super::*;
-use crate::Place;
+use super::{relief::Step, *};
+use crate::{Heat, Load, Place};
 
 const POLICY: Policy = Policy { loss: Loss::Never, moves_max: 100, move_us_max: 10_000_000, copies: 1 };
 const REPORT_US: u64 = 100_000;
@@ -67,6 +67,8 @@ impl Rack {
                 moves: self.moves.get(&id).cloned().unwrap_or_default(),
                 load: None,
                 weights: 0,
+                heat: Vec::new(),
+                sampled: 0,
             }));
         }
         for (id, orders) in &self.orders {
@@ -210,10 +212,62 @@ fn an_old_report_grants_nothing() {
         moves: Vec::new(),
         load: None,
         weights: 0,
+        heat: Vec::new(),
+        sampled: 0,
     };
     rack.handle(Input::Report(report(1, rack.now_us)));
     rack.handle(Input::Report(report(0, rack.now_us + 5)));
     assert!(rack.orders.is_empty());
     rack.handle(Input::Report(report(2, 3)));
     assert_eq!(rack.orders[&ServerId(0)].lease, Some(3));
+}
+
+/// Reports of nodes that have been busy for so long, with one hot micro-shard.
+fn warm(busy_us: &[u64], micro_shard: MicroShard, sent_us: u64) -> Vec<Report> {
+    let report = |(node, busy_us): (u32, &u64)| Report {
+        node: ServerId(node),
+        incarnation: 1,
+        sent_us,
+        epoch: 1,
+        is_withdrawn: false,
+        lacking: Vec::new(),
+        moves: Vec::new(),
+        load: Some(Load { reads: 0, writes: 0, busy_us: *busy_us }),
+        weights: 0,
+        heat: vec![Heat { micro_shard, reads: 30, changes: 5 }],
+        sampled: 100,
+    };
+    (0..).zip(busy_us).map(report).collect()
+}
+
+#[test]
+fn a_hot_micro_shard_moves_and_is_copied_until_it_cools() {
+    const INTERVAL_US: u64 = 1_000_000;
+    let nodes = (0..4).map(|id| Node { unit: UnitId(id / 2), ..node(id) }).collect();
+    let directory = Directory::new(MicroShards::new(32).unwrap(), 1, nodes).unwrap();
+    let owned = |id: u32| directory.places().find(|(_, place)| place.node == ServerId(id)).unwrap().0;
+    let (hot, far) = (owned(0), owned(3));
+    let mut relief = Relief::new(INTERVAL_US, 0);
+    let (mut turn, mut busy_us) = (0, [0; 4]);
+    // After an interval in which the nodes were busy for so many hundredths of the time.
+    let mut decide = |busy: [u64; 4], micro_shard| {
+        turn += 1;
+        busy_us = std::array::from_fn(|node| busy_us[node] + busy[node] * INTERVAL_US / 100);
+        let reports = warm(&busy_us, micro_shard, turn * INTERVAL_US);
+        let reports: Vec<_> = reports.iter().collect();
+        let step = relief.decide(turn * INTERVAL_US, &directory, &reports);
+        (step, relief.copies(hot).collect::<Vec<_>>())
+    };
+    // Nothing is known of the first interval; equal nodes, and nodes at rest, are left alone.
+    assert_eq!(decide([90, 10, 20, 30], hot), (None, vec![]));
+    assert_eq!(decide([50, 50, 50, 50], hot), (None, vec![]));
+    assert_eq!(decide([20, 5, 5, 5], hot), (None, vec![]));
+    assert_eq!(decide([90, 10, 20, 30], hot), (Some(Step::Move(hot, ServerId(1))), vec![]));
+    // It has moved once: now a node of another unit gets a copy, and keeps it while it is hot.
+    let copied = vec![ServerId(2)];
+    assert_eq!(decide([90, 10, 20, 30], hot), (Some(Step::Copy(hot, ServerId(2))), copied.clone()));
+    assert_eq!(decide([50, 50, 50, 50], hot), (None, copied));
+    assert_eq!(decide([50, 50, 50, 50], far), (None, vec![]));
+    // What the busiest node forwards to the other unit, it gets a copy of.
+    assert_eq!(decide([90, 10, 20, 30], far), (Some(Step::Copy(far, ServerId(0))), vec![]));
 }

@@ -16,7 +16,7 @@ use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
 
 use crate::{
-    Directory, Epoch, Load, Message, MoveId, Orders, Ownership, Place, Report, Terms, Weights,
+    Directory, Epoch, Heat, Load, Message, MoveId, Orders, Ownership, Place, Report, Terms, Weights,
     switches::{Safeguard, is_on},
 };
 pub use feed::Behind;
@@ -153,6 +153,7 @@ pub struct Member {
     /// The last report. The coordinator takes two of the same time for one.
     reported_us: Option<u64>,
     load: Option<Load>,
+    heat: (Vec<Heat>, u32),
     weights: Option<Arc<Weights>>,
     /// The nodes that follow this one's micro-shards.
     feeds: BTreeMap<ServerId, Feed>,
@@ -188,6 +189,7 @@ impl Member {
             report_at_us: 0,
             reported_us: None,
             load: None,
+            heat: (Vec::new(), 0),
             weights: None,
             feeds: BTreeMap::new(),
             last_feed: 0,
@@ -202,6 +204,11 @@ impl Member {
     /// Notes what the process has executed so far, for the reports from now on.
     pub fn note_load(&mut self, load: Load) {
         self.load = Some(load);
+    }
+
+    /// Notes the hottest micro-shards among so many sampled requests, for the reports from now on.
+    pub fn note_heat(&mut self, heat: Vec<Heat>, sampled: u32) {
+        self.heat = (heat, sampled);
     }
 
     /// True while a micro-shard is on its way to this node.
@@ -343,6 +350,8 @@ impl Member {
             moves: Vec::new(),
             load: self.load,
             weights: self.weights.as_ref().map_or(0, |weights| weights.version()),
+            heat: self.heat.0.clone(),
+            sampled: self.heat.1,
         };
         let mut is_emptying = false;
         let places = directory.into_iter().flat_map(|directory| directory.places());

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
 
-use super::{Asked, FeedId, Message, More, MoveId, Orders, Packet, Progress, Pull, Report};
+use super::{Asked, FeedId, Heat, Message, More, MoveId, Orders, Packet, Progress, Pull, Report};
 use crate::{
     Directory, Load, Patch,
     bytes::{BadBytes, Bytes, put, put_long},
@@ -109,6 +109,10 @@ fn put_report(bytes: &mut Vec<u8>, report: &Report) {
         [reads, writes, busy_us].into_iter().for_each(|number| put_long(bytes, number));
     }
     put(bytes, report.weights);
+    put_list(bytes, &report.heat, |bytes, heat| {
+        [heat.micro_shard.0, heat.reads, heat.changes].into_iter().for_each(|number| put(bytes, number));
+    });
+    put(bytes, report.sampled);
 }
 
 fn put_orders(bytes: &mut Vec<u8>, orders: &Orders) {
@@ -210,6 +214,11 @@ impl Bytes<'_> {
             moves: self.list(|it| Ok((it.move_id()?, it.progress()?)))?,
             load: if self.flag()? { Some(self.load()?) } else { None },
             weights: self.number()?,
+            heat: self.list(|it| {
+                let micro_shard = MicroShard(it.number()?);
+                Ok(Heat { micro_shard, reads: it.number()?, changes: it.number()? })
+            })?,
+            sampled: self.number()?,
         })
     }
 

@@ -58,6 +58,21 @@ pub struct Report {
     pub load: Option<Load>,
     /// The version of the weights that the node shows to clients; zero for none.
     pub weights: u32,
+    /// The micro-shards of most of the requests that the node has sampled of late.
+    pub heat: Vec<Heat>,
+    /// All those requests.
+    pub sampled: u32,
+}
+
+/// Sampled requests for a micro-shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heat {
+    /// The micro-shard.
+    pub micro_shard: MicroShard,
+    /// Reads.
+    pub reads: u32,
+    /// What may change an item.
+    pub changes: u32,
 }
 
 /// The coordinator to a node.

@@ -25,9 +25,14 @@ fn reports() -> impl Strategy<Value = Packet> {
     ];
     let lists = (vec(any::<u32>().prop_map(MicroShard), 0..4), vec((move_ids(), progress), 0..4));
     let load = (any::<u64>(), any::<u64>(), any::<u64>());
+    let heat = (any::<u32>(), any::<u32>(), any::<u32>()).prop_map(|(micro_shard, reads, changes)| {
+        let micro_shard = MicroShard(micro_shard);
+        Heat { micro_shard, reads, changes }
+    });
+    let heat = (vec(heat, 0..3), any::<u32>());
     let load = option::of(load.prop_map(|(reads, writes, busy_us)| Load { reads, writes, busy_us }));
     let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
-    (head, lists, (load, any::<u32>())).prop_map(|(head, lists, (load, weights))| {
+    (head, lists, (load, any::<u32>(), heat)).prop_map(|(head, lists, (load, weights, (heat, sampled)))| {
         let (node, incarnation, sent_us, epoch, is_withdrawn) = head;
         let (node, (lacking, moves)) = (ServerId(node), lists);
         Packet::Report(Report {
@@ -40,6 +45,8 @@ fn reports() -> impl Strategy<Value = Packet> {
             moves,
             load,
             weights,
+            heat,
+            sampled,
         })
     })
 }

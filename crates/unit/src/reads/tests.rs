@@ -43,6 +43,8 @@ impl Rack {
             moves: Vec::new(),
             load: Some(self.loads[id as usize]),
             weights: self.version(),
+            heat: Vec::new(),
+            sampled: 0,
         }
     }
 

@@ -10,10 +10,10 @@ use rand::RngExt;
 use super::{
     host::{CopyFor, Copying, Held, Locked, PARTITIONS, Process, Reading, Write},
     memory::{Found, Look},
-    world::{Body, Event, KEYS, Outcome, Party, Request, World, terms, timing},
+    world::{Body, Event, KEYS, Outcome, Party, Request, SHARDS, World, terms, timing},
 };
 use crate::{
-    CopyJob, Epoch, Load, Member, Message, Permit, Route,
+    CopyJob, Epoch, Heat, Load, Member, Message, Permit, Route,
     node::{Effect, Input},
     switches::{Safeguard, is_on},
 };
@@ -59,7 +59,13 @@ impl World {
         let Some(process) = host.process.as_mut() else { return };
         let mut effects = Vec::new();
         let [reads, writes] = [10, 20 * (1 + u64::from(id.0))].map(|every_us| now_us / every_us);
-        process.member.note_load(Load { reads, writes, busy_us: now_us / 2 });
+        let is_copied = self.plan.copies > 1;
+        let busy_us = if is_copied { now_us / 6 * (1 + u64::from(id.0)) } else { now_us / 2 };
+        process.member.note_load(Load { reads, writes, busy_us });
+        if is_copied {
+            let heat = Heat { micro_shard: MicroShard(id.0 % SHARDS), reads: 40, changes: 10 };
+            process.member.note_heat(vec![heat], 100);
+        }
         process.member.handle(now_us, input, &mut effects);
         process.member.report_if_due(now_us, &mut effects);
         for effect in effects {

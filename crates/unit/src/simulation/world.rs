@@ -29,6 +29,8 @@ pub(super) const HEALED_US: u64 = 250_000;
 const END_US: u64 = 600_000;
 /// How old a copy may be that is read. Clocks differ.
 pub(super) const COPIES_US: u64 = 5000;
+/// Between two steps that relieve nodes.
+const RELIEF_US: u64 = 20_000;
 const STATES_MAX: usize = 200_000;
 
 /// The kind of a run. Rates are weights of faults.
@@ -485,7 +487,10 @@ impl World {
             Policy { loss: self.plan.loss, moves_max: 3, move_us_max: 100_000, copies: self.plan.copies };
         let now_us = self.control.drift.at(self.now_us);
         let coordinator = Coordinator::new(directory, terms(), policy, now_us);
-        self.control.process = Some(coordinator.with_balancing(balancing(), now_us));
+        let coordinator = coordinator.with_balancing(balancing(), now_us);
+        let relieves = self.plan.copies > 1;
+        let coordinator = if relieves { coordinator.with_relief(RELIEF_US, now_us) } else { coordinator };
+        self.control.process = Some(coordinator);
         self.after(0, Event::Tick(Party::Coordinator, self.control.life));
     }
 

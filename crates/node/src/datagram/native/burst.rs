@@ -276,6 +276,12 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             }
         }
         self.metrics.operations.add(chunk.operations.len() as u64);
+        if let Some(rack) = self.cx.rack.filter(|rack| rack.is_sampled())
+            && let Some(Pending { operation, .. }) = chunk.operations.first()
+            && operation.opcode.names_item()
+        {
+            rack.count(operation.key, intent(operation.opcode));
+        }
         for Pending { operation, to, lookup } in &chunk.operations {
             let to = &chunk.to[*to];
             match *lookup {

@@ -78,6 +78,8 @@ pub struct CoordinatorConfig {
     pub moves_max: usize,
     /// Copies of each micro-shard, the owner's included: the others are in other units.
     pub copies: u32,
+    /// Time between two steps that relieve the busiest node of a hot micro-shard; `None` for none.
+    pub relieve: Option<Duration>,
     /// Time after which a move is given up.
     pub move_time_max: Duration,
     /// By what the reads of native clients are balanced within a unit.
@@ -432,6 +434,10 @@ impl Process {
         let balancing = Balancing { policy: config.reads, interval_us: micros(config.reads_interval) };
         tracing::info!(epoch = directory.epoch(), "this coordinator leads the rack");
         let coordinator = Coordinator::new(directory, self.terms, policy, 0).with_balancing(balancing, 0);
+        let coordinator = match config.relieve {
+            Some(interval) => coordinator.with_relief(micros(interval), 0),
+            None => coordinator,
+        };
         let (rack, streams, zero) = (config.rack.clone(), HashMap::new(), Instant::now());
         self.leading = Some(Leading { rack, reign, coordinator, streams, zero });
         self.leader = None;
@@ -548,6 +554,10 @@ impl Leading {
         let (moves, waiting) = self.coordinator.moves();
         let directory = self.coordinator.directory();
         let mut text = format!("epoch {}\nmoves {moves}\nwaiting {waiting}\n", directory.epoch());
+        if self.coordinator.relieved() > 0 {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "relieved {}", self.coordinator.relieved());
+        }
         if directory.copies() > 1 {
             let micro_shards = || directory.micro_shards().iter();
             let wanted: usize = micro_shards().map(|it| directory.wanted(it).count()).sum();

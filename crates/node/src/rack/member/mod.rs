@@ -40,6 +40,8 @@ const REPORTS_A_LEASE: u32 = 4;
 const ASK: Duration = Duration::from_millis(20);
 /// Copies that are read are looked after so many times in the time that they may be old.
 const FRESHENED: u32 = 6;
+/// Time in which half of the counts of hot micro-shards are forgotten.
+const FADES_EVERY: Duration = Duration::from_secs(1);
 /// By how much clocks may differ in a second, in microseconds.
 const DRIFT_PPM: u64 = 500;
 /// The part of a lease in which a node answers no more.
@@ -142,12 +144,17 @@ impl<M: Mode, I: Io> Driver<M, I> {
 
     /// Runs until the server is to stop.
     pub(crate) fn run(mut self) {
-        let mut ticked = Instant::now();
+        let (mut ticked, mut faded) = (Instant::now(), Instant::now());
         while !self.shared.stop.is_requested() {
             // Questions are repeated while a micro-shard moves to this node.
             let tick = if self.member.is_pulling() { ASK } else { self.patience };
             let event = self.events.recv_timeout(tick);
             self.member.note_load(self.shared.load());
+            if faded.elapsed() >= FADES_EVERY {
+                faded = Instant::now();
+                let (heat, sampled) = self.rack.heats.fade();
+                self.member.note_heat(heat, sampled);
+            }
             match event {
                 Ok(event) => self.take(event),
                 Err(RecvTimeoutError::Timeout) => {}

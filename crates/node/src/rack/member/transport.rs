@@ -491,6 +491,8 @@ mod tests {
             moves: Vec::new(),
             load: None,
             weights: 0,
+            heat: Vec::new(),
+            sampled: 0,
         };
         let (events, heard) = channel();
         let stop = Arc::new(Stop::new().unwrap());
