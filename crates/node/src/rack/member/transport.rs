@@ -470,6 +470,18 @@ mod tests {
         assert_eq!(hear("items\n", &[1]), 0);
     }
 
+    fn orders() -> Packet {
+        Packet::Orders(Orders {
+            incarnation: 1,
+            lease: Some(2),
+            epoch: 3,
+            directory: None,
+            pulls: Vec::new(),
+            cancelled: Vec::new(),
+            weights: None,
+        })
+    }
+
     #[test]
     fn of_several_coordinators_the_one_that_leads_is_heard() {
         let folder = tempfile::tempdir().unwrap();
@@ -508,15 +520,7 @@ mod tests {
         };
         spawn("minos-orders", move || calling.run()).unwrap();
         spawn("hangs-up", move || standing_by.incoming().for_each(drop)).unwrap();
-        let orders = Packet::Orders(Orders {
-            incarnation: 1,
-            lease: Some(2),
-            epoch: 3,
-            directory: None,
-            pulls: Vec::new(),
-            cancelled: Vec::new(),
-            weights: None,
-        });
+        let orders = orders();
         let (said, hears) = channel();
         let orders_sent = orders.clone();
         let lead = move || {
