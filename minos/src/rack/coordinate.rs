@@ -10,15 +10,13 @@ use std::{
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use minos_net::Address;
-use minos_node::coordinator::{self, CoordinatorConfig, EtcdConfig, Keep, Loss, ReadPolicy};
+use minos_node::coordinator::{self, COPIES_MAX, CoordinatorConfig, EtcdConfig, Keep, Loss, ReadPolicy};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use crate::{secret::read_all, serve::rack::Peer, time::parse_time};
 
 /// Micro-shards that move at a time.
 pub(super) const MOVES: usize = 64;
-/// Most copies of a micro-shard.
-pub(super) const COPIES_MAX: i64 = 8;
 /// Time after which a move is given up.
 pub(super) const MOVE_TIME: Duration = Duration::from_secs(60);
 
@@ -58,7 +56,7 @@ pub(crate) struct CoordinateArgs {
     #[arg(long, value_name = "N", default_value_t = MOVES)]
     moves: usize,
     /// Copies of each micro-shard, the owner's included, each in another unit: one of them replaces an owner that is lost
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=COPIES_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     copies: u32,
     /// Time between two steps that relieve the busiest node: its hottest micro-shard moves to the least busy node, or later,
     /// if it is read most of the time, gets a copy in another unit (--read-copies) while it is hot [default: none]

@@ -18,13 +18,13 @@ use minos_base::SizeText;
 use minos_net::Address;
 use minos_node::{
     config::NODES_MAX,
-    coordinator::{self, CoordinatorConfig, CoordinatorError, Keep, Loss, ReadPolicy},
+    coordinator::{self, COPIES_MAX, CoordinatorConfig, CoordinatorError, Keep, Loss, ReadPolicy},
 };
 
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
 use super::{
-    coordinate::{COPIES_MAX, MOVE_TIME, MOVES},
+    coordinate::{MOVE_TIME, MOVES},
     end_with_parent,
 };
 use crate::{serve::random_seed, time::parse_time};
@@ -69,7 +69,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "N")]
     members: Option<usize>,
     /// Copies of each micro-shard, as for `minos rack coordinate`
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=COPIES_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     copies: u32,
     /// Relieve the busiest node of hot micro-shards so often, as for `minos rack coordinate`
     #[arg(long, value_name = "TIME", value_parser = parse_time)]

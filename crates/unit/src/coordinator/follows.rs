@@ -61,6 +61,17 @@ impl Follows {
 }
 
 impl Coordinator {
+    /// True if followers may have to change since this was asked last. It costs a look at every micro-shard, also in a rack
+    /// at rest.
+    pub(super) fn may_change_follows(&mut self, now_us: u64) -> bool {
+        let alive: Vec<_> = self.peers.keys().copied().filter(|id| self.is_alive(now_us, *id)).collect();
+        let is_waiting = now_us < self.quiet_until_us || !self.follows.rests_us.is_empty();
+        self.follows.rests_us.retain(|_, until_us| now_us < *until_us);
+        let is_news = std::mem::take(&mut self.has_news) || alive != self.alive;
+        self.alive = alive;
+        is_news || is_waiting
+    }
+
     /// Forgets the orders that came to nothing. Whom an owner waits for is changed by [`Coordinator::relist`].
     pub(super) fn drop_follows(&mut self, now_us: u64) {
         let mut follows = std::mem::take(&mut self.follows);

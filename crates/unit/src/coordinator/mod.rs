@@ -156,6 +156,10 @@ pub struct Coordinator {
     peers: BTreeMap<ServerId, Peer>,
     moves: BTreeMap<MicroShard, Move>,
     follows: Follows,
+    /// True if followers may change: something has, since they were looked at.
+    has_news: bool,
+    /// The nodes that were alive then.
+    alive: Vec<ServerId>,
     /// Moves that an operator asked for.
     wished: VecDeque<(MicroShard, ServerId)>,
     nodes: Option<Vec<Node>>,
@@ -175,6 +179,8 @@ impl Coordinator {
             terms,
             policy,
             follows: Follows::of(&directory),
+            has_news: true,
+            alive: Vec::new(),
             directory: Arc::new(directory),
             draft: None,
             peers: BTreeMap::new(),
@@ -341,6 +347,10 @@ impl Coordinator {
             balancer.note(&report);
         }
         let until_us = now_us + self.terms.honoured_us();
+        let state = |it: &Report| (it.incarnation, it.epoch, it.is_withdrawn);
+        self.has_news |= known.is_none_or(|known| {
+            state(known) != state(&report) || known.moves != report.moves || known.lacking != report.lacking
+        });
         let moves = report.moves.iter().copied().collect();
         self.peers.insert(id, Peer { unit: node.unit, report, moves, until_us });
         self.send(id, Some(asked_us), effects);
@@ -352,6 +362,7 @@ impl Coordinator {
         self.directory = draft.directory;
         self.moves.extend(draft.moves.into_iter().map(|it| (it.pull.id.micro_shard, it)));
         self.follows.begin(draft.follows);
+        self.has_news = true;
         let ids: Vec<_> = self.peers.keys().copied().collect();
         ids.into_iter().for_each(|id| self.send(id, None, effects));
     }

@@ -61,9 +61,13 @@ impl Relief {
         !self.copies.is_empty()
     }
 
+    fn is_due(&self, now_us: u64) -> bool {
+        now_us >= self.until_us
+    }
+
     /// At the end of an interval, what to do next by the newest reports of the nodes that are alive.
     pub(super) fn decide(&mut self, now_us: u64, directory: &Directory, reports: &[&Report]) -> Option<Step> {
-        if now_us < self.until_us {
+        if !self.is_due(now_us) {
             return None;
         }
         self.until_us = now_us.saturating_add(self.interval_us);
@@ -163,6 +167,8 @@ impl Coordinator {
     /// Takes a step to relieve the busiest node, if it is time for one.
     pub(super) fn relieve(&mut self, now_us: u64) {
         let Some(mut relief) = self.relief.take() else { return };
+        // Copies may end with the interval.
+        self.has_news |= relief.is_due(now_us);
         let alive = self.peers.iter().filter(|(id, _)| self.is_alive(now_us, **id));
         let reports: Vec<_> = alive.map(|(_, peer)| &peer.report).collect();
         let step = relief.decide(now_us, &self.directory, &reports);

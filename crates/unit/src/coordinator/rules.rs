@@ -18,7 +18,6 @@ impl Coordinator {
             return;
         }
         self.drop_moves(now_us);
-        self.drop_follows(now_us);
         // Nodes change alone: a rule must not name one that goes.
         let copies = Some(self.policy.copies).filter(|copies| *copies != self.directory.copies());
         let (change, moves, follows) = match self.nodes.take() {
@@ -42,9 +41,13 @@ impl Coordinator {
                 change.places.insert(micro_shard, place);
             }
         }
-        self.relist(now_us, &mut change);
+        let may_follow = self.may_change_follows(now_us);
+        if may_follow {
+            self.drop_follows(now_us);
+            self.relist(now_us, &mut change);
+        }
         let moves = self.begin_moves(now_us, &change);
-        let mut follows = self.begin_follows(now_us, &change);
+        let mut follows = if may_follow { self.begin_follows(now_us, &change) } else { Vec::new() };
         follows.retain(|(_, pull)| moves.iter().all(|it| it.pull.id != pull.id));
         (change, moves, follows)
     }
@@ -68,6 +71,7 @@ impl Coordinator {
         };
         let over: Vec<_> =
             self.moves.iter().filter(|(_, it)| !is_live(it)).map(|(micro_shard, _)| *micro_shard).collect();
+        self.has_news |= !over.is_empty();
         self.moves.retain(|micro_shard, _| !over.contains(micro_shard));
     }
 

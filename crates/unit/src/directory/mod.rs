@@ -4,7 +4,10 @@ pub(crate) mod bytes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, MicroShards, Placement, ServerId, UnitId, VIRTUAL_NODES};
@@ -15,6 +18,8 @@ use crate::{Epoch, bytes::BadBytes};
 pub const NODES_MAX: usize = 256;
 /// Most micro-shards of a directory.
 pub const MICRO_SHARDS_MAX: u32 = 65_536;
+/// Most copies of a micro-shard, the owner's included.
+pub const COPIES_MAX: u32 = 8;
 /// Longest address, in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 255;
 
@@ -124,6 +129,8 @@ pub struct Directory {
     placement: Placement,
     /// Where each micro-shard belongs by the ring.
     targets: Vec<ServerId>,
+    /// Where its copies belong, that of `targets` included: as many for each micro-shard as there may be.
+    holders: Arc<[ServerId]>,
     places: Vec<Place>,
     /// Of the micro-shards that have some.
     followers: BTreeMap<MicroShard, Vec<Follower>>,
@@ -238,8 +245,9 @@ impl Directory {
     pub fn wanted(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
         let unit = |id| self.node(id).map(|node| node.unit);
         let owner = self.place(micro_shard).and_then(|place| unit(place.node));
-        let holders = self.placement.replicas(micro_shard).filter(move |id| unit(*id) != owner);
-        holders.take(self.copies as usize - 1)
+        let count = self.holders.len() / self.targets.len();
+        let holders = self.holders.iter().skip(micro_shard.0 as usize * count).take(count);
+        holders.copied().filter(move |id| unit(*id) != owner).take(self.copies as usize - 1)
     }
 
     /// How many micro-shards there are.
@@ -297,6 +305,9 @@ impl Directory {
         if micro_shards.count() > MICRO_SHARDS_MAX {
             return Err(BadDirectory("too many micro-shards"));
         }
+        if copies > COPIES_MAX {
+            return Err(BadDirectory("copies"));
+        }
         let placement = Placement::new(micro_shards, VIRTUAL_NODES);
         let mut placement =
             placement.and_then(|it| it.with_copies(copies)).map_err(|_| BadDirectory("copies"))?;
@@ -306,8 +317,11 @@ impl Directory {
         let targets: Option<Vec<_>> = placement.owners().into_iter().collect();
         let targets = targets.ok_or(BadDirectory("no node stays"))?;
         let places = targets.iter().copied().map(Place::first).collect();
+        // A copy for each unit, if there are so few.
+        let holders = placement.micro_shards().iter().filter(|_| copies > 1);
+        let holders = holders.flat_map(|it| placement.replicas(it).collect::<Vec<_>>()).collect();
         let followers = BTreeMap::new();
-        Ok(Self { epoch, copies, nodes, placement, targets, places, followers })
+        Ok(Self { epoch, copies, nodes, placement, targets, holders, places, followers })
     }
 
     fn are_places_valid(&self) -> Result<(), BadDirectory> {

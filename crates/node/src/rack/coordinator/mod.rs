@@ -42,7 +42,7 @@ use super::{
 };
 use crate::server::handshakes::{GateCounters, Handshakes};
 
-pub use minos_unit::{Loss, ReadPolicy};
+pub use minos_unit::{COPIES_MAX, Loss, ReadPolicy};
 use reign::Reign;
 pub use reign::{EtcdConfig, Keep};
 
