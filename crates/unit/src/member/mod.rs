@@ -87,7 +87,7 @@ pub enum Effect {
     /// Writers note no more.
     StopNoting(MicroShard),
     /// Lock and unlock every partition once. Writers look at the word under the lock, so that whoever saw an older
-    /// word has finished then.
+    /// word has finished then, and has noted what it changed.
     PassLocks(MoveId),
     /// Take the noted keys, so that notes begin anew.
     TakeChanges(MoveId),

@@ -130,8 +130,8 @@ impl Shard {
                 if asked.freeze {
                     self.set_word(micro_shard, self.word.frozen(), effects);
                 }
-                let pass = asked.freeze && is_on(Safeguard::PassOfLocks);
-                effects.push(if pass { Effect::PassLocks(asked.id) } else { Effect::TakeChanges(asked.id) });
+                let passes = is_on(Safeguard::PassOfLocks);
+                effects.push(if passes { Effect::PassLocks(asked.id) } else { Effect::TakeChanges(asked.id) });
             }
             // An old question, or one that came before its predecessor's answer was ready.
             Some(_) => {}

@@ -241,10 +241,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
             Effect::Show(view) => self.show(view),
             Effect::PassLocks(id) => return self.pass().then_some(Input::Passed(id)),
             Effect::TakeChanges(id) => {
-                // Changes of a turn become known when it is over.
-                let has_passed = self.pass();
-                let changes = self.rack.routes.take_notes(id.micro_shard.0);
-                return has_passed.then_some(Input::Changes(id, changes));
+                return Some(Input::Changes(id, routes.take_notes(id.micro_shard.0)));
             }
             Effect::Empty(micro_shard) => self.settled(|it| drop(it.jobs.send(Job::Empty(micro_shard)))),
             Effect::Copy(job) => self.settled(|it| drop(it.jobs.send(Job::Copy(job)))),
