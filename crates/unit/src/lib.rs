@@ -12,8 +12,10 @@
 //! **A move** of a micro-shard from A to B has a number, the epoch under which it began. B copies A's items
 //! one-sided while A notes changed hashes, and asks for those in batches. For the last one A freezes: writes wait,
 //! reads go on, and a pass through every partition lock lets writers finish that were past their check. B then
-//! marks its word with the number. The coordinator takes the micro-shard from A, and gives it to B once A's
-//! word is withdrawn. Until then A keeps the items, so that a crash of anyone at any step loses none.
+//! marks its word with the number, and tells A, which withdraws its word for good, and reports that: the coordinator
+//! gives the micro-shard to B. If A does not do so soon, the coordinator takes the micro-shard from it first, and gives
+//! it to B once A has withdrawn. Until B owns it, A keeps the items, so that a crash of anyone at any step loses none. If
+//! B does not become the owner, A is again, under a higher epoch.
 //!
 //! **A node that restarts** with its memory has withdrawn its words first. It gets its micro-shards
 //! back under a higher epoch, so that no reader's two looks meet the same word on both sides of the crash.

@@ -9,6 +9,8 @@ minos_base::safeguards! {
     Lease,
     /// Writers past their check finish before changes are taken for the last time.
     PassOfLocks,
+    /// An owner withdraws its word before it says that it has given a micro-shard away.
+    Withdrawal,
     /// Changes during a copy are noted.
     Log,
     /// A restarted node owns under a higher epoch only.

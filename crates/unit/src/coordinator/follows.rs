@@ -92,7 +92,7 @@ impl Coordinator {
                 Some(Progress::Pulling | Progress::Following | Progress::Safe) => true,
                 // It has not heard of it, or nobody has heard it yet.
                 None => !is_listed || !self.peers.contains_key(node),
-                Some(Progress::Giving | Progress::Drained | Progress::Failed) => false,
+                Some(Progress::Giving | Progress::Given | Progress::Drained | Progress::Failed) => false,
             };
             let is_wanted = self.wanted(*micro_shard).any(|wanted| wanted == *node);
             is_possible && is_wanted && !self.is_dead(now_us, *node)

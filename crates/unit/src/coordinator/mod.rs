@@ -135,6 +135,8 @@ struct Peer {
 struct Move {
     pull: Pull,
     to: ServerId,
+    /// The process of `to`.
+    incarnation: u64,
     began_us: u64,
 }
 
@@ -408,5 +410,13 @@ impl Coordinator {
 
     fn progress(&self, it: &Move) -> Option<Progress> {
         self.peers.get(&it.to)?.moves.get(&it.pull.id).copied()
+    }
+
+    /// True if the owner has given the micro-shard away. A process that began to copy later may not be the one that has
+    /// the items, unless it says so.
+    fn is_given(&self, it: &Move) -> bool {
+        let gives = self.peers.get(&it.pull.from).and_then(|peer| peer.moves.get(&it.pull.id));
+        let is_same = self.peers.get(&it.to).is_some_and(|peer| peer.report.incarnation == it.incarnation);
+        gives == Some(&Progress::Given) && (is_same || self.progress(it) == Some(Progress::Drained))
     }
 }

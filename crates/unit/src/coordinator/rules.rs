@@ -11,6 +11,13 @@ use crate::{
     switches::{Safeguard, is_on},
 };
 
+impl Move {
+    /// The place that a micro-shard gets from the move.
+    fn target(&self, place: Place) -> Place {
+        Place { node: self.to, since: self.pull.id.number, is_serving: true, ..place }
+    }
+}
+
 impl Coordinator {
     /// Applies the rules, unless a change is on its way to disk.
     pub(super) fn decide(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
@@ -60,7 +67,13 @@ impl Coordinator {
             let progress = self.progress(it);
             let is_possible = match progress {
                 Some(Progress::Drained) => true,
-                Some(Progress::Failed | Progress::Giving | Progress::Following | Progress::Safe) => false,
+                Some(
+                    Progress::Failed
+                    | Progress::Giving
+                    | Progress::Given
+                    | Progress::Following
+                    | Progress::Safe,
+                ) => false,
                 None | Some(Progress::Pulling) => {
                     !is_taken
                         && self.is_alive(now_us, it.pull.from)
@@ -77,7 +90,11 @@ impl Coordinator {
 
     /// Where a micro-shard is next, if that changes.
     fn next_place(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> Option<Place> {
-        let drained = self.moves.get(&micro_shard).filter(|it| self.progress(it) == Some(Progress::Drained));
+        let under_way = self.moves.get(&micro_shard);
+        let drained = under_way.filter(|it| self.progress(it) == Some(Progress::Drained));
+        if let Some(it) = under_way.filter(|it| place.is_serving && self.is_given(it)) {
+            return Some(it.target(place));
+        }
         if !place.is_serving {
             return self.next_owner(now_us, micro_shard, place, drained);
         }
@@ -106,9 +123,8 @@ impl Coordinator {
         drained: Option<&Move>,
     ) -> Option<Place> {
         let is_released = self.is_released(now_us, place);
-        if let Some(Move { to, pull, .. }) = drained {
-            let next = Place { node: *to, since: pull.id.number, is_serving: true, ..place };
-            return is_released.then_some(next);
+        if let Some(it) = drained {
+            return is_released.then_some(it.target(place));
         }
         if self.is_alive(now_us, place.node) {
             return Some(Place { is_serving: true, ..place });
@@ -181,7 +197,8 @@ impl Coordinator {
             if is_free && has_room && is_possible {
                 let id = MoveId { micro_shard, number };
                 let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: false };
-                begun.push(Move { pull, to, began_us: now_us });
+                let incarnation = self.peers.get(&to).map_or(0, |peer| peer.report.incarnation);
+                begun.push(Move { pull, to, incarnation, began_us: now_us });
             } else if index < count && is_possible {
                 self.wished.push_back((micro_shard, to));
             }

@@ -52,6 +52,22 @@ impl Rack {
         }
     }
 
+    /// A report of one node with one move.
+    fn say(&mut self, node: u32, incarnation: u64, progress: (MoveId, Progress)) {
+        self.now_us += 1;
+        self.handle(Input::Report(Report {
+            node: ServerId(node),
+            incarnation,
+            sent_us: self.now_us,
+            epoch: self.coordinator.directory().epoch(),
+            is_withdrawn: false,
+            lacking: Vec::new(),
+            moves: vec![progress],
+            load: None,
+            weights: 0,
+        }));
+    }
+
     /// A round of reports. Nodes drain what they are told to copy.
     fn report(&mut self) {
         self.now_us += REPORT_US;
@@ -270,4 +286,37 @@ fn a_hot_micro_shard_moves_and_is_copied_until_it_cools() {
     assert_eq!(decide([50, 50, 50, 50], far), (None, vec![]));
     // What the busiest node forwards to the other unit, it gets a copy of.
     assert_eq!(decide([90, 10, 20, 30], far), (Some(Step::Copy(far, ServerId(0))), vec![]));
+}
+
+/// A move of the first micro-shard, to the node returned.
+fn moving(rack: &mut Rack) -> (MoveId, ServerId) {
+    rack.reports(5);
+    let place = rack.places().next().unwrap();
+    let to = ServerId(1 - place.node.0);
+    rack.command(Command::Move(MicroShard(0), to)).unwrap();
+    rack.handle(Input::Tick);
+    (rack.orders[&to].pulls[0].id, to)
+}
+
+#[test]
+fn what_its_owner_has_given_away_goes_to_the_other_with_one_change() {
+    let mut rack = Rack::new(2, POLICY);
+    let (id, to) = moving(&mut rack);
+    let epoch = rack.coordinator.directory().epoch();
+    rack.say(1 - to.0, 1, (id, Progress::Given));
+    let place = rack.places().next().unwrap();
+    assert_eq!((place.node, place.epoch, place.since), (to, epoch + 1, id.number));
+    assert!(place.is_serving && rack.coordinator.moves() == (0, 0));
+}
+
+#[test]
+fn nothing_is_given_to_a_process_that_began_later() {
+    let mut rack = Rack::new(2, POLICY);
+    let (id, to) = moving(&mut rack);
+    rack.say(to.0, 2, (id, Progress::Pulling));
+    rack.say(1 - to.0, 1, (id, Progress::Given));
+    assert_ne!(rack.places().next().unwrap().node, to);
+    // Unless it has the items of the one before.
+    rack.say(to.0, 2, (id, Progress::Drained));
+    assert_eq!(rack.places().next().unwrap().node, to);
 }

@@ -266,7 +266,7 @@ impl Member {
             self.weights = Some(weights.clone());
             effects.push(Effect::Weigh(weights));
         }
-        orders.cancelled.into_iter().for_each(|id| self.cancel(id, effects));
+        orders.cancelled.into_iter().for_each(|id| self.cancel(now_us, id, effects));
         orders.pulls.into_iter().for_each(|pull| self.pull(now_us, pull, effects));
     }
 
@@ -359,7 +359,8 @@ impl Member {
             if place.node == self.id && place.is_serving {
                 let misses = shard.word.epoch < place.since;
                 is_emptying |= misses && place.since == place.epoch;
-                report.is_withdrawn |= !shard.word.is_valid() && shard.word.epoch >= place.epoch;
+                let is_given = shard.source.as_ref().is_some_and(|source| source.is_given);
+                report.is_withdrawn |= !shard.word.is_valid() && shard.word.epoch >= place.epoch && !is_given;
                 report.lacking.extend((misses && place.since < place.epoch).then_some(micro_shard));
             }
             let follow = shard.follow.as_ref().map(Follow::progress);

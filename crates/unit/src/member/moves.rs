@@ -22,6 +22,8 @@ pub(super) struct Source {
     asker: ServerId,
     /// The answer, once it is known.
     hashes: Option<Vec<KeyHash>>,
+    /// True once the asker has all items, and this node's word is withdrawn for good.
+    pub(super) is_given: bool,
 }
 
 /// The side that copies.
@@ -45,6 +47,9 @@ enum Stage {
     Asking,
     /// The batch is copied.
     Copying,
+    /// All items are here, and the owner was told so that it gives the micro-shard away.
+    Complete,
+    /// It has not done so in time: the coordinator is to take the micro-shard from it.
     Drained,
     Failed,
 }
@@ -54,8 +59,12 @@ impl Target {
     /// its owner.
     pub(super) fn fits(&self, place: Place) -> bool {
         let has_begun = place.epoch == self.pull.epoch && place.is_serving;
-        let is_taken = self.stage == Stage::Drained && !place.is_serving;
+        let is_taken = self.has_all() && !place.is_serving;
         place.node == self.pull.from && (has_begun || is_taken)
+    }
+
+    fn has_all(&self) -> bool {
+        matches!(self.stage, Stage::Complete | Stage::Drained)
     }
 
     fn question(&self, incarnation: u64) -> Asked {
@@ -66,7 +75,8 @@ impl Target {
 
 impl Shard {
     pub(super) fn giving(&self) -> Option<(MoveId, Progress)> {
-        self.source.as_ref().map(|source| (source.asked.id, Progress::Giving))
+        let source = self.source.as_ref()?;
+        Some((source.asked.id, if source.is_given { Progress::Given } else { Progress::Giving }))
     }
 
     pub(super) fn pulling(&self) -> Option<(MoveId, Progress)> {
@@ -74,7 +84,7 @@ impl Shard {
         let progress = match target.stage {
             Stage::Drained => Progress::Drained,
             Stage::Failed => Progress::Failed,
-            Stage::Emptying | Stage::Asking | Stage::Copying => Progress::Pulling,
+            Stage::Emptying | Stage::Asking | Stage::Copying | Stage::Complete => Progress::Pulling,
         };
         Some((target.pull.id, progress))
     }
@@ -118,7 +128,7 @@ impl Shard {
         let micro_shard = asked.id.micro_shard;
         match &mut self.source {
             None => {
-                self.source = Some(Source { asked, asker, hashes: None });
+                self.source = Some(Source { asked, asker, hashes: None, is_given: false });
                 effects.extend([Effect::Note(micro_shard), Effect::PassLocks(asked.id)]);
             }
             Some(source) if asked == source.asked => {
@@ -131,7 +141,11 @@ impl Shard {
                     self.set_word(micro_shard, self.word.frozen(), effects);
                 }
                 let passes = is_on(Safeguard::PassOfLocks);
-                effects.push(if passes { Effect::PassLocks(asked.id) } else { Effect::TakeChanges(asked.id) });
+                effects.push(if passes {
+                    Effect::PassLocks(asked.id)
+                } else {
+                    Effect::TakeChanges(asked.id)
+                });
             }
             // An old question, or one that came before its predecessor's answer was ready.
             Some(_) => {}
@@ -189,25 +203,36 @@ impl Member {
         effects.push(Effect::Send(target.pull.from, question));
     }
 
-    /// Repeats questions without an answer.
+    /// Repeats questions without an answer, and asks the coordinator for what owners do not give.
     pub(super) fn ask_again(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        for target in self.shards.iter_mut().filter_map(|shard| shard.target.as_mut()) {
-            let is_due = now_us >= target.asked_us + self.timing.ask_us;
-            if target.stage == Stage::Asking && is_due {
-                target.asked_us = now_us;
-                let question = Message::Ask(target.question(self.incarnation));
-                effects.push(Effect::Send(target.pull.from, question));
+        let is_due = |it: &&mut Target| now_us >= it.asked_us + self.timing.ask_us;
+        for target in self.shards.iter_mut().filter_map(|shard| shard.target.as_mut()).filter(is_due) {
+            match target.stage {
+                Stage::Asking => {
+                    target.asked_us = now_us;
+                    let question = Message::Ask(target.question(self.incarnation));
+                    effects.push(Effect::Send(target.pull.from, question));
+                }
+                Stage::Complete => {
+                    target.stage = Stage::Drained;
+                    self.report_at_us = now_us;
+                }
+                Stage::Emptying | Stage::Copying | Stage::Drained | Stage::Failed => {}
             }
         }
     }
 
     /// Forgets a move that will not take place, on either side.
-    pub(super) fn cancel(&mut self, id: MoveId, effects: &mut Vec<Effect>) {
+    pub(super) fn cancel(&mut self, now_us: u64, id: MoveId, effects: &mut Vec<Effect>) {
         let MoveId { micro_shard, number } = id;
         let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
         let (Some(place), Some(shard)) = (place, self.shards.get_mut(micro_shard.0 as usize)) else { return };
         if shard.source_of(id).is_some() {
             shard.end_source(micro_shard, effects);
+            if !shard.word.is_valid() {
+                // It was given already, and comes back under a higher epoch.
+                self.report_at_us = now_us;
+            }
         }
         let is_pulled = shard.target.as_ref().is_some_and(|target| target.pull.id == id);
         let is_followed = shard.follow.as_ref().is_some_and(|follow| follow.id() == id);
@@ -229,6 +254,7 @@ impl Member {
         match message {
             Message::Ask(asked) => self.asked(from, asked, effects),
             Message::Changed { asked, hashes } => self.changed(now_us, asked, hashes, effects),
+            Message::Complete(asked) => self.give(now_us, from, asked, effects),
             Message::Refused(asked) if self.question_under_way(asked.id) == Some(asked) => {
                 self.fail(now_us, asked.id);
             }
@@ -320,16 +346,32 @@ impl Member {
         let is_copied = |it: &&mut Target| it.pull.id == id && it.stage == Stage::Copying;
         let Some(target) = shard.target.as_mut().filter(is_copied) else { return };
         if target.freeze {
-            target.stage = Stage::Drained;
+            (target.stage, target.asked_us) = (Stage::Complete, now_us);
+            let (from, asked) = (target.pull.from, target.question(self.incarnation));
             // From now on the items outlive the process.
             shard.set_word(id.micro_shard, Ownership::owned(id.number).withdrawn(), effects);
-            self.report_at_us = now_us;
+            effects.push(Effect::Send(from, Message::Complete(asked)));
         } else {
             (target.batch, target.freeze) = (target.batch + 1, target.is_last_next);
             (target.stage, target.asked_us) = (Stage::Asking, now_us);
             let question = Message::Ask(target.question(self.incarnation));
             effects.push(Effect::Send(target.pull.from, question));
         }
+    }
+
+    /// Gives a micro-shard away that the asker has by now. The word is withdrawn before the next report says so.
+    fn give(&mut self, now_us: u64, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
+        let micro_shard = asked.id.micro_shard;
+        let owns = self.owns(asked);
+        let Some(shard) = self.shards.get_mut(micro_shard.0 as usize).filter(|_| owns) else { return };
+        let has_sent_all =
+            |it: &&mut Source| asked.freeze && (it.asked, it.asker) == (asked, from) && it.hashes.is_some();
+        let Some(source) = shard.source.as_mut().filter(has_sent_all) else { return };
+        source.is_given = true;
+        if is_on(Safeguard::Withdrawal) {
+            shard.set_word(micro_shard, shard.word.withdrawn(), effects);
+        }
+        self.report_at_us = now_us;
     }
 
     fn question_under_way(&self, id: MoveId) -> Option<Asked> {
@@ -339,7 +381,7 @@ impl Member {
 
     fn fail(&mut self, now_us: u64, id: MoveId) {
         let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
-        let target = shard.target.as_mut().filter(|it| it.pull.id == id && it.stage != Stage::Drained);
+        let target = shard.target.as_mut().filter(|it| it.pull.id == id && !it.has_all());
         if let Some(target) = target {
             target.stage = Stage::Failed;
             self.report_at_us = now_us;

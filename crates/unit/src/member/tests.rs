@@ -138,14 +138,17 @@ fn an_owner_without_its_items_says_so() {
     assert_eq!(report(&effects).lacking, [SHARD]);
 }
 
-/// Carries messages between both sides until neither has one; returns the target's last effects.
+/// Carries messages between both sides until the target has all items; returns its last effects.
 fn converse(a: &mut Member, b: &mut Member, mut to_a: Vec<Effect>) -> Vec<Effect> {
     loop {
         let asked = to_a.iter().find_map(|effect| match effect {
             Effect::Send(_, message) => Some(message.clone()),
             _ => None,
         });
-        let Some(asked) = asked else { return to_a };
+        let asked = asked.expect("a message");
+        if matches!(asked, Message::Complete(_)) {
+            return to_a;
+        }
         let mut effects = effects_of(a, 10, Input::Message(B, asked));
         let answer = loop {
             let job = effects.iter().find_map(|effect| match effect {
@@ -173,8 +176,8 @@ fn converse(a: &mut Member, b: &mut Member, mut to_a: Vec<Effect>) -> Vec<Effect
     }
 }
 
-/// Both sides after a whole copy, and the move.
-fn drained(directory: &Directory) -> (Member, Member, MoveId) {
+/// Both sides after a whole copy, and what the target says then.
+fn complete(directory: &Directory) -> (Member, Member, Asked) {
     let (mut a, mut b) = (owner(directory), member(B, Ownership::VOID));
     effects_of(&mut b, 1, Input::Orders(orders(directory)));
     effects_of(&mut b, 1, Input::Emptied(SHARD));
@@ -184,8 +187,10 @@ fn drained(directory: &Directory) -> (Member, Member, MoveId) {
     let begun = effects_of(&mut b, 2, Input::Orders(Orders { pulls, ..orders(directory) }));
     let ended = converse(&mut a, &mut b, begun);
     assert_eq!(words(&ended), [Ownership::owned(id.number).withdrawn()]);
-    assert_eq!(report(&ended).moves, [(id, Progress::Drained)]);
-    (a, b, id)
+    let [Effect::SetWord(..), Effect::Send(A, Message::Complete(asked))] = ended[..] else {
+        panic!("{ended:?}")
+    };
+    (a, b, asked)
 }
 
 /// A directory under which a move of the micro-shard has begun.
@@ -196,18 +201,21 @@ fn begun() -> Directory {
 #[test]
 fn a_whole_move() {
     let directory = begun();
-    let (mut a, mut b, id) = drained(&directory);
+    let (mut a, mut b, asked) = complete(&directory);
     let place = directory.place(SHARD).unwrap();
-    let word = Ownership::owned(place.epoch);
+    let (word, id) = (Ownership::owned(place.epoch), asked.id);
     assert_eq!(a.shards[0].word, word.frozen());
-    let taken = placed(&directory, Place { is_serving: false, ..place });
-    let effects = effects_of(&mut a, 20, Input::Orders(orders(&taken)));
-    // Never owned again in between.
+    // It is not said of another process, or too early.
+    for other in [Asked { incarnation: 6, ..asked }, Asked { freeze: false, ..asked }] {
+        assert!(words(&effects_of(&mut a, 12, Input::Message(B, Message::Complete(other)))).is_empty());
+    }
+    let effects = effects_of(&mut a, 12, Input::Message(B, Message::Complete(asked)));
     assert_eq!(words(&effects), [word.withdrawn()]);
-    assert!(!effects.contains(&Effect::Empty(SHARD)));
-    assert!(words(&effects_of(&mut b, 20, Input::Orders(orders(&taken)))).is_empty());
+    assert_eq!(report(&effects).moves, [(id, Progress::Given)]);
+    // Its other micro-shards need no other epoch.
+    assert!(!report(&effects).is_withdrawn);
     let moved = Place { node: B, epoch: 0, since: id.number, is_serving: true };
-    let moved = placed(&taken, moved);
+    let moved = placed(&directory, moved);
     let effects = effects_of(&mut b, 30, Input::Orders(orders(&moved)));
     assert_eq!(words(&effects), [Ownership::owned(moved.epoch())]);
     let effects = effects_of(&mut a, 30, Input::Orders(orders(&moved)));
@@ -216,9 +224,43 @@ fn a_whole_move() {
 }
 
 #[test]
+fn a_micro_shard_that_is_not_given_in_time_is_taken() {
+    let directory = begun();
+    let (mut a, mut b, Asked { id, .. }) = complete(&directory);
+    let place = directory.place(SHARD).unwrap();
+    assert_eq!(b.report(11).moves, [(id, Progress::Pulling)]);
+    let late_us = 10 + b.timing.ask_us;
+    effects_of(&mut b, late_us, Input::Tick);
+    assert_eq!(b.report(12).moves, [(id, Progress::Drained)]);
+    let taken = placed(&directory, Place { is_serving: false, ..place });
+    let effects = effects_of(&mut a, 20, Input::Orders(orders(&taken)));
+    // Never owned again in between.
+    assert_eq!(words(&effects), [Ownership::owned(place.epoch).withdrawn()]);
+    assert!(!effects.contains(&Effect::Empty(SHARD)));
+    assert!(words(&effects_of(&mut b, 20, Input::Orders(orders(&taken)))).is_empty());
+    let moved = placed(&taken, Place { node: B, epoch: 0, since: id.number, is_serving: true });
+    let effects = effects_of(&mut b, 30, Input::Orders(orders(&moved)));
+    assert_eq!(words(&effects), [Ownership::owned(moved.epoch())]);
+}
+
+#[test]
+fn what_was_given_in_vain_comes_back_under_a_higher_epoch() {
+    let directory = begun();
+    let (mut a, _, asked) = complete(&directory);
+    let place = directory.place(SHARD).unwrap();
+    effects_of(&mut a, 12, Input::Message(B, Message::Complete(asked)));
+    let cancelled = Orders { cancelled: vec![asked.id], ..orders(&directory) };
+    let effects = effects_of(&mut a, 20, Input::Orders(cancelled));
+    assert!(words(&effects).is_empty() && report(&effects).is_withdrawn);
+    let again = placed(&directory, place);
+    let effects = effects_of(&mut a, 30, Input::Orders(orders(&again)));
+    assert_eq!(words(&effects), [Ownership::owned(again.epoch())]);
+}
+
+#[test]
 fn a_cancelled_move_leaves_the_owner_as_it_was() {
     let directory = begun();
-    let (mut a, mut b, id) = drained(&directory);
+    let (mut a, mut b, Asked { id, .. }) = complete(&directory);
     let place = directory.place(SHARD).unwrap();
     let cancelled = Orders { cancelled: vec![id], ..orders(&directory) };
     let effects = effects_of(&mut a, 20, Input::Orders(cancelled.clone()));
@@ -235,7 +277,7 @@ fn a_cancelled_move_leaves_the_owner_as_it_was() {
 #[test]
 fn a_drained_copy_outlives_its_process() {
     let directory = begun();
-    let (_, b, id) = drained(&directory);
+    let (_, b, Asked { id, .. }) = complete(&directory);
     let mut again = member(B, b.shards[0].word);
     let effects = effects_of(&mut again, 1, Input::Orders(orders(&directory)));
     assert_eq!(report(&effects).moves, [(id, Progress::Drained)]);

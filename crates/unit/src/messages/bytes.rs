@@ -34,13 +34,15 @@ const FOLLOWED: u8 = 7;
 const MORE: u8 = 8;
 const BATCH: u8 = 9;
 const LOST: u8 = 10;
-const PROGRESS: [Progress; 6] = [
+const COMPLETE: u8 = 11;
+const PROGRESS: [Progress; 7] = [
     Progress::Giving,
     Progress::Pulling,
     Progress::Drained,
     Progress::Failed,
     Progress::Following,
     Progress::Safe,
+    Progress::Given,
 ];
 
 impl Packet {
@@ -147,11 +149,14 @@ fn put_message(bytes: &mut Vec<u8>, from: ServerId, message: &Message) {
         Message::More(_) => MORE,
         Message::Batch { .. } => BATCH,
         Message::Lost(_) => LOST,
+        Message::Complete(_) => COMPLETE,
     };
     bytes.push(kind);
     put(bytes, from.0);
     match message {
-        Message::Ask(asked) | Message::Refused(asked) | Message::Follow(asked) => put_asked(bytes, asked),
+        Message::Ask(asked) | Message::Refused(asked) | Message::Follow(asked) | Message::Complete(asked) => {
+            put_asked(bytes, asked)
+        }
         Message::Followed(asked, feed) => {
             put_asked(bytes, asked);
             put_feed(bytes, feed);
@@ -253,6 +258,7 @@ impl Bytes<'_> {
                 changes: self.list(|it| Ok((MicroShard(it.number()?), KeyHash(it.long()?))))?,
             },
             LOST => Message::Lost(self.more()?),
+            COMPLETE => Message::Complete(self.asked()?),
             _ => return Err(BadBytes("another kind")),
         })
     }

@@ -25,9 +25,9 @@ pub struct MoveId {
 pub enum Progress {
     /// It gives the micro-shard away.
     Giving,
-    /// It copies.
+    /// It copies; or it has just told the owner that it has all items.
     Pulling,
-    /// It has all items, and the other writes no more.
+    /// It has all items, the other writes no more, and has not given the micro-shard away in time.
     Drained,
     /// It has given up.
     Failed,
@@ -35,6 +35,9 @@ pub enum Progress {
     Following,
     /// As `Following`, and has all that the owner has acknowledged since it waits for this follower.
     Safe,
+    /// It gave the micro-shard away to the process that has all items: its word is withdrawn, and stays so under this
+    /// epoch.
+    Given,
 }
 
 /// A node to the coordinator, at intervals and upon news: its whole state.
@@ -158,6 +161,8 @@ pub enum Message {
     },
     /// The asked node takes no part in the move, or no longer.
     Refused(Asked),
+    /// To the owner, after its last answer: all items are here. If it is lost, the coordinator takes the micro-shard.
+    Complete(Asked),
     /// The first question of a follower, for one micro-shard. Its batch is zero.
     Follow(Asked),
     /// The answer: changes are noted for the follower. Those of other micro-shards with another feed are lost.

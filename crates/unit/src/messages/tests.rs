@@ -21,7 +21,8 @@ fn reports() -> impl Strategy<Value = Packet> {
         Just(Progress::Drained),
         Just(Progress::Failed),
         Just(Progress::Following),
-        Just(Progress::Safe)
+        Just(Progress::Safe),
+        Just(Progress::Given)
     ];
     let lists = (vec(any::<u32>().prop_map(MicroShard), 0..4), vec((move_ids(), progress), 0..4));
     let load = (any::<u64>(), any::<u64>(), any::<u64>());
@@ -84,7 +85,7 @@ fn messages() -> impl Strategy<Value = Packet> {
         let feed = FeedId { incarnation, number };
         More { feed, applied, asked_us, due }
     });
-    (any::<u32>(), 0..8, asked, (hashes, more)).prop_map(|(from, kind, asked, (hashes, more))| {
+    (any::<u32>(), 0..9, asked, (hashes, more)).prop_map(|(from, kind, asked, (hashes, more))| {
         let (id, incarnation, epoch, batch, freeze) = asked;
         let asked = Asked { id, incarnation, epoch, batch, freeze };
         let message = match kind {
@@ -98,6 +99,7 @@ fn messages() -> impl Strategy<Value = Packet> {
                 Message::Batch { more, epoch, changes }
             }
             6 => Message::Lost(more),
+            7 => Message::Complete(asked),
             _ => Message::Refused(asked),
         };
         Packet::Message(ServerId(from), message)

@@ -398,6 +398,7 @@ fn name_of(effect: &Effect) -> &'static str {
         Effect::Copy(_) => "kill: copy",
         Effect::Send(_, Message::Ask(_)) => "kill: ask",
         Effect::Send(_, Message::Changed { .. }) => "kill: send changes",
+        Effect::Send(_, Message::Complete(_)) => "kill: send that all is copied",
         Effect::Send(_, Message::Refused(_)) => "kill: refuse",
         Effect::Send(_, Message::Follow(_) | Message::Followed(..)) => "kill: begin to follow",
         Effect::Send(_, Message::More(_)) => "kill: ask for more",

@@ -54,6 +54,8 @@ pub(super) struct Plan {
     pub(super) slow_steps: u32,
     /// Messages that are lost, in 1000. As many are repeated.
     pub(super) losses: u32,
+    /// Words to owners that all is copied which are lost, in 1000.
+    pub(super) completes_lost: u32,
     /// Copies of each micro-shard; with more than one, an owner acknowledges what its followers have.
     pub(super) copies: u32,
 }
@@ -73,6 +75,7 @@ impl Plan {
             step_kills: 5,
             slow_steps: 20,
             losses: 20,
+            completes_lost: 0,
             copies: 1,
         }
     }
@@ -358,7 +361,11 @@ impl World {
             self.cuts.contains(&(one, Some(other))) || (one != other && self.cuts.contains(&(one, None)))
         };
         let faulty = !self.is_healed;
-        let is_lost = faulty && (is_cut(from, to) || is_cut(to, from) || self.happens(self.plan.losses));
+        let losses = match &body {
+            Body::Message(Message::Complete(_)) => self.plan.losses.max(self.plan.completes_lost),
+            _ => self.plan.losses,
+        };
+        let is_lost = faulty && (is_cut(from, to) || is_cut(to, from) || self.happens(losses));
         let is_once = matches!(body, Body::Request(_) | Body::Reply(..));
         if !is_once && faulty && self.happens(self.plan.losses) {
             let delay_us = self.way_us();
@@ -471,6 +478,7 @@ impl World {
                 (true, true) if old.is_serving => "adopted",
                 (true, true) => "given back",
                 (false, true) if new.since == new.epoch => "failed over",
+                (false, true) if old.is_serving => "moved at once",
                 (false, true) if old_heir(micro_shard, new.node) => "inherited",
                 (false, true) => "moved",
             });
