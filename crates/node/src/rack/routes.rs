@@ -10,7 +10,7 @@ use std::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
     },
-    thread,
+    thread::{self, Thread},
     time::{Duration, Instant},
 };
 
@@ -32,8 +32,8 @@ pub(crate) const NOWHERE: u16 = NODE;
 
 /// Most changes of a micro-shard that are noted at a time; with more, its move has to begin again.
 const NOTES_MAX: usize = 1 << 18;
-/// Time between two looks whether workers have noticed a change.
-const LOOK_EVERY: Duration = Duration::from_micros(20);
+/// Longest time between two looks whether a pass has become pointless.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The routes to all micro-shards, and the lease under which this node may answer.
 pub(crate) struct Routes {
@@ -44,6 +44,8 @@ pub(crate) struct Routes {
     has_changed: AtomicBool,
     /// The version that each worker has noticed.
     noticed: Box<[AtomicU64]>,
+    /// The thread that waits until workers have noticed a version.
+    passing: Mutex<Option<Thread>>,
     /// From which times are counted.
     zero: Instant,
     /// Microseconds since `zero` at which the lease ends.
@@ -88,6 +90,7 @@ impl Routes {
             version: AtomicU64::new(1),
             has_changed: AtomicBool::new(false),
             noticed: (0..workers).map(|_| AtomicU64::new(0)).collect(),
+            passing: Mutex::default(),
             zero: Instant::now(),
             lease_until_us: AtomicU64::new(0),
             lease: AtomicU64::new(0),
@@ -157,21 +160,33 @@ impl Routes {
     pub(crate) fn notice(&self, worker: usize, version: u64) {
         // Release: whoever sees it sees all that the worker did before.
         self.noticed[worker].store(version, Ordering::Release);
+        self.passing().iter().for_each(Thread::unpark);
+    }
+
+    fn passing(&self) -> MutexGuard<'_, Option<Thread>> {
+        // It is replaced as a whole.
+        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until no worker goes by older routes; false if `is_over` before. `wake` wakes all workers.
     pub(crate) fn pass(&self, wake: impl Fn(), is_over: impl Fn() -> bool) -> bool {
         self.has_changed.store(false, Ordering::Relaxed);
+        // Before workers can notice, so that each of them wakes this thread.
+        *self.passing() = Some(thread::current());
         let version = self.raise();
         wake();
         let has_noticed = |noticed: &AtomicU64| noticed.load(Ordering::Acquire) >= version;
-        while !self.noticed.iter().all(has_noticed) {
-            if is_over() {
-                return false;
+        let has_passed = loop {
+            if self.noticed.iter().all(has_noticed) {
+                break true;
             }
-            thread::sleep(LOOK_EVERY);
-        }
-        true
+            if is_over() {
+                break false;
+            }
+            thread::park_timeout(LOOK_EVERY);
+        };
+        *self.passing() = None;
+        has_passed
     }
 
     /// Lets this node answer for ever: nobody else gives its micro-shards away.
