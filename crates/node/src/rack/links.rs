@@ -538,7 +538,13 @@ impl<M: Mode, P: Poller> Links<M, P> {
                 continue;
             }
             if rack.is_managed() && forward.micro_shard.is_some() && link.input[reply.clone()] == *NOT_OWNER {
-                self.park(part, forward, (Failure::Unsettled, since), (rack, now));
+                let owner = forward.micro_shard.and_then(|micro_shard| rack.destination(micro_shard));
+                if owner.is_some_and(|owner| usize::from(owner) != link.node) {
+                    // The routes have changed since it was sent there.
+                    self.leave(part, forward, (rack, now), since);
+                } else {
+                    self.park(part, forward, (Failure::Unsettled, since), (rack, now));
+                }
                 continue;
             }
             let mut bytes = link.input[reply].to_vec();
