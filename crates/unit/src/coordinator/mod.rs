@@ -11,7 +11,7 @@ mod rules;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -361,12 +361,15 @@ impl Coordinator {
     /// What is on disk is in force.
     fn publish(&mut self, epoch: Epoch, effects: &mut Vec<Effect>) {
         let Some(draft) = self.draft.take_if(|draft| draft.directory.epoch() == epoch) else { return };
-        self.directory = draft.directory;
+        let before = std::mem::replace(&mut self.directory, draft.directory);
         self.moves.extend(draft.moves.into_iter().map(|it| (it.pull.id.micro_shard, it)));
         self.follows.begin(draft.follows);
         self.has_news = true;
-        let ids: Vec<_> = self.peers.keys().copied().collect();
-        ids.into_iter().for_each(|id| self.send(id, None, effects));
+        // First to new owners: requests that others send them then find them ready.
+        let changed = self.directory.places().zip(before.places()).filter(|(new, old)| new != old);
+        let owners: BTreeSet<_> = changed.map(|((_, place), _)| place.node).collect();
+        let (first, then): (Vec<_>, Vec<_>) = self.peers.keys().copied().partition(|id| owners.contains(id));
+        first.into_iter().chain(then).for_each(|id| self.send(id, None, effects));
     }
 
     fn send(&self, id: ServerId, lease: Option<u64>, effects: &mut Vec<Effect>) {

@@ -19,6 +19,8 @@ struct Rack {
     /// Reported beside it.
     moves: BTreeMap<ServerId, Vec<(MoveId, Progress)>>,
     orders: BTreeMap<ServerId, Orders>,
+    /// The nodes that orders were sent to, in turn.
+    told: Vec<ServerId>,
 }
 
 fn node(id: u32) -> Node {
@@ -35,6 +37,7 @@ impl Rack {
             enacted: (0..nodes).map(|id| (ServerId(id), 0)).collect(),
             moves: BTreeMap::new(),
             orders: BTreeMap::new(),
+            told: Vec::new(),
         }
     }
 
@@ -46,7 +49,10 @@ impl Rack {
             for effect in effects {
                 match effect {
                     Effect::Persist(directory) => inputs.push(Input::Persisted(directory.epoch())),
-                    Effect::Send(id, orders) => drop(self.orders.insert(id, orders)),
+                    Effect::Send(id, orders) => {
+                        self.told.push(id);
+                        self.orders.insert(id, orders);
+                    }
                 }
             }
         }
@@ -288,35 +294,45 @@ fn a_hot_micro_shard_moves_and_is_copied_until_it_cools() {
     assert_eq!(decide([90, 10, 20, 30], far), (Some(Step::Copy(far, ServerId(0))), vec![]));
 }
 
-/// A move of the first micro-shard, to the node returned.
-fn moving(rack: &mut Rack) -> (MoveId, ServerId) {
+/// A move from node 0 to node 1.
+fn moving(rack: &mut Rack) -> MoveId {
     rack.reports(5);
-    let place = rack.places().next().unwrap();
-    let to = ServerId(1 - place.node.0);
-    rack.command(Command::Move(MicroShard(0), to)).unwrap();
+    let number = rack.places().position(|place| place.node == ServerId(0)).unwrap();
+    rack.command(Command::Move(MicroShard(number as u32), ServerId(1))).unwrap();
     rack.handle(Input::Tick);
-    (rack.orders[&to].pulls[0].id, to)
+    rack.orders[&ServerId(1)].pulls[0].id
 }
 
 #[test]
 fn what_its_owner_has_given_away_goes_to_the_other_with_one_change() {
-    let mut rack = Rack::new(2, POLICY);
-    let (id, to) = moving(&mut rack);
+    let mut rack = Rack::new(3, POLICY);
+    let id = moving(&mut rack);
     let epoch = rack.coordinator.directory().epoch();
-    rack.say(1 - to.0, 1, (id, Progress::Given));
-    let place = rack.places().next().unwrap();
-    assert_eq!((place.node, place.epoch, place.since), (to, epoch + 1, id.number));
+    rack.say(0, 1, (id, Progress::Given));
+    let place = rack.coordinator.directory().place(id.micro_shard).unwrap();
+    assert_eq!((place.node, place.epoch, place.since), (ServerId(1), epoch + 1, id.number));
     assert!(place.is_serving && rack.coordinator.moves() == (0, 0));
+}
+
+#[test]
+fn new_owners_hear_of_it_first() {
+    let mut rack = Rack::new(3, POLICY);
+    let id = moving(&mut rack);
+    rack.told.clear();
+    rack.say(0, 1, (id, Progress::Given));
+    // The answer to the report comes before.
+    assert_eq!(rack.told, [0, 1, 0, 2].map(ServerId));
 }
 
 #[test]
 fn nothing_is_given_to_a_process_that_began_later() {
     let mut rack = Rack::new(2, POLICY);
-    let (id, to) = moving(&mut rack);
-    rack.say(to.0, 2, (id, Progress::Pulling));
-    rack.say(1 - to.0, 1, (id, Progress::Given));
-    assert_ne!(rack.places().next().unwrap().node, to);
+    let id = moving(&mut rack);
+    let owner = |rack: &Rack| rack.coordinator.directory().place(id.micro_shard).unwrap().node;
+    rack.say(1, 2, (id, Progress::Pulling));
+    rack.say(0, 1, (id, Progress::Given));
+    assert_eq!(owner(&rack), ServerId(0));
     // Unless it has the items of the one before.
-    rack.say(to.0, 2, (id, Progress::Drained));
-    assert_eq!(rack.places().next().unwrap().node, to);
+    rack.say(1, 2, (id, Progress::Drained));
+    assert_eq!(owner(&rack), ServerId(1));
 }
