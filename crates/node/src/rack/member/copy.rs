@@ -16,7 +16,11 @@ use minos_engine::{Answer, Engine, ItemMeta, ItemView, Mode, ReadOnly};
 use minos_rack::{MicroShard, ServerId};
 use minos_unit::CopyJob;
 
-use super::{Event, far::Afar, showing::meta_of};
+use super::{
+    Event,
+    far::{Afar, hashes_of},
+    showing::meta_of,
+};
 use crate::{
     rack::{Rack, attach::attach, owners::shifted},
     server::Stop,
@@ -118,11 +122,11 @@ impl<M: Mode> Copier<M> {
         while let Some(at) = self.pending.iter().position(Job::is_of_keys) {
             match self.pending.remove(at) {
                 Job::Copy(job) => {
-                    let is_copied = self.copy_changed(&job);
+                    let is_copied = self.copy_changed(job.from, std::slice::from_ref(&job));
                     self.say(Event::Copied(job.id, is_copied));
                 }
                 Job::Apply(from, jobs) => {
-                    let is_copied = jobs.iter().all(|job| self.copy_changed(job));
+                    let is_copied = self.copy_changed(from, &jobs);
                     self.say(Event::Applied(from, is_copied));
                 }
                 Job::Empty(_) => {}
@@ -130,12 +134,14 @@ impl<M: Mode> Copier<M> {
         }
     }
 
-    /// Copies the items of changed keys; false if that has failed.
-    fn copy_changed(&mut self, job: &CopyJob) -> bool {
-        let hashes = job.hashes.as_deref().unwrap_or_default();
-        let copied =
-            if self.is_far(job.from) { self.batch_afar(job, hashes) } else { self.batch(job, hashes) };
-        copied.inspect_err(|error| self.warn(job.from, error)).is_ok()
+    /// Copies the items of changed keys of one node; false if that has failed.
+    fn copy_changed(&mut self, from: ServerId, jobs: &[CopyJob]) -> bool {
+        let copied = if self.is_far(from) {
+            self.batch_afar(from, jobs)
+        } else {
+            jobs.iter().try_for_each(|job| self.batch(job))
+        };
+        copied.inspect_err(|error| self.warn(from, error)).is_ok()
     }
 
     fn say(&self, event: Event) {
@@ -236,9 +242,9 @@ impl<M: Mode> Copier<M> {
     }
 
     /// Copies the items of some keys, or removes those that are gone.
-    fn batch(&self, job: &CopyJob, hashes: &[KeyHash]) -> Result<(), CopyError> {
+    fn batch(&self, job: &CopyJob) -> Result<(), CopyError> {
         let mut source = self.source(job.from)?;
-        hashes.iter().try_for_each(|hash| self.copy_keys(&mut source, job.id.micro_shard, *hash))?;
+        hashes_of(job).iter().try_for_each(|hash| self.copy_keys(&mut source, job.id.micro_shard, *hash))?;
         if source.has_held(job) { Ok(()) } else { Err(CopyError::Unreadable) }
     }
 

@@ -15,7 +15,7 @@ use minos_unit::CopyJob;
 use super::{
     copy::{Copier, CopyError},
     transport::Calls,
-    wire::{Item, REPLY_BYTES_MAX, Reply, Request},
+    wire::{Group, Item, REPLY_BYTES_MAX, Reply, Request},
 };
 use crate::rack::{frames, owners::shifted, stream::ControlStream};
 
@@ -132,30 +132,37 @@ impl<M: Mode> Copier<M> {
         Err(CopyError::Unreadable)
     }
 
-    /// Copies the items of some keys, or removes those that are gone.
-    pub(super) fn batch_afar(&mut self, job: &CopyJob, hashes: &[KeyHash]) -> Result<(), CopyError> {
-        let mut left = hashes;
+    /// Copies the items of some keys of several micro-shards, or removes those that are gone.
+    pub(super) fn batch_afar(&mut self, from: ServerId, jobs: &[CopyJob]) -> Result<(), CopyError> {
+        let of_job = |job| hashes_of(job).iter().map(move |hash| (job, *hash));
+        let hashes: Vec<(&CopyJob, KeyHash)> = jobs.iter().flat_map(of_job).collect();
+        let mut left = hashes.as_slice();
         while !left.is_empty() {
             let asked = &left[..left.len().min(HASHES_MAX)];
-            let numbers = asked.iter().map(|hash| hash.0).collect();
-            let request = Request::Keys((job.id.micro_shard.0, job.epoch), numbers);
-            let reply = self.afar.ask(job.from, &request)?;
-            let answered = reply.answered as usize;
-            if !reply.lost.is_empty() || !(1..=asked.len()).contains(&answered) {
-                return Err(CopyError::Unreadable);
-            }
-            let is_asked = |item: &&Item| {
-                asked[..answered]
-                    .get(item.tag as usize)
-                    .is_some_and(|hash| *hash == self.store.hash(&item.key))
-            };
-            let there: Vec<&[u8]> =
-                reply.items.iter().filter(is_asked).map(|item| item.key.as_slice()).collect();
-            asked[..answered].iter().for_each(|hash| self.forget(job.id.micro_shard, *hash, &there));
-            reply.items.into_iter().try_for_each(|item| self.keep(job, item))?;
-            left = &left[answered..];
+            let reply = self.afar.ask(from, &question(asked))?;
+            let answered = asked.get(..reply.answered as usize).filter(|answered| !answered.is_empty());
+            let answered = answered.filter(|_| reply.lost.is_empty()).ok_or(CopyError::Unreadable)?;
+            self.take_items(answered, reply.items)?;
+            left = &left[answered.len()..];
         }
         Ok(())
+    }
+
+    /// Takes in the items with these hashes; there are no others at their owner.
+    fn take_items(&mut self, asked: &[(&CopyJob, KeyHash)], items: Vec<Item>) -> Result<(), CopyError> {
+        let mut there = vec![Vec::new(); asked.len()];
+        for item in &items {
+            let position = item.tag as usize;
+            let hash = asked.get(position).map(|(_, hash)| *hash);
+            if hash != Some(self.store.hash(&item.key)) {
+                return Err(CopyError::Unreadable);
+            }
+            there[position].push(item.key.as_slice());
+        }
+        for ((job, hash), there) in asked.iter().zip(&there) {
+            self.forget(job.id.micro_shard, *hash, there);
+        }
+        items.into_iter().try_for_each(|item| self.keep(asked[item.tag as usize].0, item))
     }
 
     /// Stores an item, after the rest of its value has come.
@@ -214,5 +221,39 @@ impl<M: Mode> Copier<M> {
         let request = Request::Piece((job.id.micro_shard.0, job.epoch), from, key.to_vec());
         let reply = self.afar.ask(job.from, &request)?;
         if reply.lost.is_empty() { Ok(reply.items.into_iter().next()) } else { Err(CopyError::Unreadable) }
+    }
+}
+
+/// The keys to copy; none of a job for a whole micro-shard.
+pub(super) fn hashes_of(job: &CopyJob) -> &[KeyHash] {
+    job.hashes.as_deref().unwrap_or_default()
+}
+
+/// Asks for the items with these hashes, those of a job in one group.
+fn question(asked: &[(&CopyJob, KeyHash)]) -> Request {
+    let group = |same: &[(&CopyJob, KeyHash)]| -> Group {
+        let job = same[0].0;
+        ((job.id.micro_shard.0, job.epoch), same.iter().map(|(_, hash)| hash.0).collect())
+    };
+    Request::Keys(asked.chunk_by(|(one, _), (next, _)| one.id == next.id).map(group).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use minos_unit::MoveId;
+
+    use super::*;
+
+    #[test]
+    fn keys_of_many_micro_shards_are_asked_for_at_once() {
+        let job = |micro_shard, hashes: &[u64]| CopyJob {
+            id: MoveId { micro_shard: MicroShard(micro_shard), number: 3 },
+            from: ServerId(0),
+            epoch: 4 + micro_shard,
+            hashes: Some(hashes.iter().copied().map(KeyHash).collect()),
+        };
+        let (one, other) = (job(1, &[7, 8]), job(2, &[9]));
+        let asked = [(&one, KeyHash(7)), (&one, KeyHash(8)), (&other, KeyHash(9))];
+        assert_eq!(question(&asked), Request::Keys(vec![((1, 5), vec![7, 8]), ((2, 6), vec![9])]));
     }
 }

@@ -13,7 +13,7 @@ use std::{
 use minos_base::{Clock, KeyHash};
 use minos_engine::{Answer, ItemMeta, ItemView, Mode, ReadOnly};
 
-use super::wire::{Item, Owned, REQUEST_BYTES_MAX, Reply, Request};
+use super::wire::{Group, Item, Owned, REQUEST_BYTES_MAX, Reply, Request};
 use crate::rack::frames;
 
 /// Bytes from which on a reply gets no further items. The rest of a chain, without values, fits behind them.
@@ -76,7 +76,7 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
                 let begun = walk.as_mut().ok_or_else(|| io::Error::other("no walk has begun"))?;
                 Ok(self.walk_on(begun))
             }
-            Request::Keys(owned, hashes) => Ok(self.with_hashes(owned, &hashes)),
+            Request::Keys(groups) => Ok(self.with_hashes(&groups)),
             Request::Piece(owned, from, key) => Ok(self.piece(owned, from, &key)),
         }
     }
@@ -131,11 +131,11 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
     }
 
     /// The items with some of these hashes: the first ones, up to the bytes of a reply.
-    fn with_hashes(&self, owned: Owned, hashes: &[u64]) -> Reply {
+    fn with_hashes(&self, groups: &[Group]) -> Reply {
         let (mut reply, mut bytes) = (Reply::default(), 0);
-        let mut add = |(position, hash): (usize, &u64)| {
+        let mut add = |(position, (owned, hash)): (usize, (Owned, u64))| {
             let mut keys: Vec<Box<[u8]>> = Vec::new();
-            let found = self.table.keys_with(KeyHash(*hash), self.clock.seconds(), |key| {
+            let found = self.table.keys_with(KeyHash(hash), self.clock.seconds(), |key| {
                 keys.extend(((self.shard_of)(key) == owned.0).then(|| key.into()));
             });
             found.map_err(|_| Lost)?;
@@ -146,27 +146,36 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
             reply.answered += 1;
             Ok(bytes < REPLY_BYTES)
         };
+        let of_group = |(owned, hashes): &Group| {
+            let owned = *owned;
+            hashes.clone().into_iter().map(move |hash| (owned, hash))
+        };
         let mut answered = Ok(true);
-        for hash in hashes.iter().enumerate() {
+        for hash in groups.iter().flat_map(of_group).enumerate() {
             answered = add(hash);
             if !matches!(answered, Ok(true)) {
                 break;
             }
         }
-        self.covered(owned, answered.map(|_| reply))
+        let owned: Vec<Owned> = groups.iter().map(|(owned, _)| *owned).collect();
+        self.covered(&owned, answered.map(|_| reply))
     }
 
     fn piece(&self, owned: Owned, from: u64, key: &[u8]) -> Reply {
         let from = usize::try_from(from).unwrap_or(usize::MAX);
         let part = |bytes: usize| from.min(bytes)..from.saturating_add(PIECE_BYTES).min(bytes);
         let item = self.read(owned, 0, key, part);
-        self.covered(owned, item.map(|item| Reply { items: item.into_iter().collect(), ..Reply::default() }))
+        self.covered(
+            &[owned],
+            item.map(|item| Reply { items: item.into_iter().collect(), ..Reply::default() }),
+        )
     }
 
-    /// A reply about one micro-shard, which counts only if the node has owned it throughout.
-    fn covered(&self, owned: Owned, reply: Result<Reply, Lost>) -> Reply {
-        let lost = || Reply { lost: vec![owned.0], ..Reply::default() };
-        reply.ok().filter(|_| self.has_held(owned)).unwrap_or_else(lost)
+    /// A reply about some micro-shards, which counts only if the node has owned all of them throughout.
+    fn covered(&self, owned: &[Owned], reply: Result<Reply, Lost>) -> Reply {
+        let have_held = || owned.iter().all(|owned| self.has_held(*owned));
+        let lost = || owned.iter().map(|(micro_shard, _)| *micro_shard).collect();
+        reply.ok().filter(|_| have_held()).unwrap_or_else(|| Reply { lost: lost(), ..Reply::default() })
     }
 
     /// An item for a reply that has so many bytes.
@@ -263,7 +272,7 @@ mod tests {
         let store = store();
         put(&store, "key", b"value");
         let hash = store.hash(b"key").0;
-        let requests = [Request::Walk(vec![MINE]), Request::Keys(MINE, vec![hash])];
+        let requests = [Request::Walk(vec![MINE]), Request::Keys(vec![(MINE, vec![hash])])];
         for request in &requests {
             let showing = showing(&store, |_| 1);
             let reply = showing.answer(request.clone(), &mut None).unwrap();
@@ -351,10 +360,37 @@ mod tests {
         assert!(answer(Request::Piece(MINE, u64::MAX, b"large".to_vec())).items[0].part.is_empty());
         assert!(answer(Request::Piece(MINE, 0, b"none".to_vec())).items.is_empty());
         let hashes: Vec<u64> = keys.iter().map(|key| store.hash(key.as_bytes()).0).collect();
-        let reply = answer(Request::Keys(MINE, hashes));
+        let reply = answer(Request::Keys(vec![(MINE, hashes)]));
         assert!((1..200).contains(&reply.answered) && reply.encode().len() < 2 * REPLY_BYTES);
         assert_eq!(reply.items.len(), reply.answered as usize);
-        assert_eq!(answer(Request::Keys(MINE, vec![store.hash(b"large").0])).items[0].part.len(), 0);
-        assert_eq!(answer(Request::Keys(MINE, vec![1])).answered, 1);
+        assert_eq!(answer(Request::Keys(vec![(MINE, vec![store.hash(b"large").0])])).items[0].part.len(), 0);
+        assert_eq!(answer(Request::Keys(vec![(MINE, vec![1])])).answered, 1);
+    }
+
+    #[test]
+    fn one_request_is_for_keys_of_several_micro_shards() {
+        const OTHER: Owned = (2, 7);
+        let store = store();
+        own(&store, OTHER);
+        for key in ["a1", "b1", "a2", "b2"] {
+            put(&store, key, &[7; 10_000]);
+        }
+        let showing = showing(&store, |key| u32::from(key[1] - b'0'));
+        let hashes = |keys: &[&str]| keys.iter().map(|key| store.hash(key.as_bytes()).0).collect::<Vec<_>>();
+        let ask = |groups: &[Group]| showing.answer(Request::Keys(groups.to_vec()), &mut None).unwrap();
+        let groups = [(MINE, hashes(&["a1", "none", "b2"])), (OTHER, hashes(&["a2", "b2"]))];
+        let reply = ask(&groups);
+        let shown: Vec<_> = reply.items.iter().map(|item| (item.tag, item.key.as_slice())).collect();
+        // A key of another micro-shard than its group's is not shown.
+        assert_eq!(shown, [(0, &b"a1"[..]), (3, b"a2"), (4, b"b2")]);
+        assert_eq!((reply.answered, reply.lost.len()), (5, 0));
+        // The bytes of a reply are those of all groups.
+        let many = vec![(MINE, hashes(&["a1"; 5])), (OTHER, hashes(&["a2"; 5]))];
+        let reply = ask(&many);
+        assert!(reply.answered == 7 && reply.encode().len() < 2 * REPLY_BYTES);
+        // If one was lost, nothing counts.
+        own(&store, (OTHER.0, OTHER.1 + 1));
+        let reply = ask(&groups);
+        assert_eq!((reply.lost.as_slice(), reply.items.len(), reply.answered), (&[1, 2][..], 0, 0));
     }
 }

@@ -28,6 +28,9 @@ const ENCODED_KEY: u8 = 4;
 /// A micro-shard, and the epoch in which the asked node became its owner.
 pub(super) type Owned = (u32, u32);
 
+/// Hashes of keys of one micro-shard.
+pub(super) type Group = (Owned, Vec<u64>);
+
 /// What is asked of an owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
@@ -35,8 +38,8 @@ pub(super) enum Request {
     Walk(Vec<Owned>),
     /// The next items of the walk.
     More,
-    /// The items with these hashes.
-    Keys(Owned, Vec<u64>),
+    /// The items with these hashes, of several micro-shards.
+    Keys(Vec<Group>),
     /// Bytes of the value of this key, from a position on.
     Piece(Owned, u64, Vec<u8>),
 }
@@ -46,7 +49,7 @@ pub(super) enum Request {
 pub(super) struct Reply {
     /// Micro-shards that the owner did not own, under their epoch, while it read: nothing of them counts.
     pub(super) lost: Vec<u32>,
-    /// The first of the hashes, all of whose items are there.
+    /// The first of the hashes, of all groups in turn, all of whose items are there.
     pub(super) answered: u32,
     /// The walk is over.
     pub(super) is_last: bool,
@@ -77,11 +80,14 @@ impl Request {
                 wanted.iter().for_each(|owned| put_owned(&mut bytes, *owned));
             }
             Self::More => bytes.push(MORE),
-            Self::Keys(owned, hashes) => {
+            Self::Keys(groups) => {
                 bytes.push(KEYS);
-                put_owned(&mut bytes, *owned);
-                put(&mut bytes, hashes.len());
-                hashes.iter().for_each(|hash| bytes.extend(hash.to_le_bytes()));
+                put(&mut bytes, groups.len());
+                for (owned, hashes) in groups {
+                    put_owned(&mut bytes, *owned);
+                    put(&mut bytes, hashes.len());
+                    hashes.iter().for_each(|hash| bytes.extend(hash.to_le_bytes()));
+                }
             }
             Self::Piece(owned, from, key) => {
                 bytes.push(PIECE);
@@ -103,7 +109,7 @@ impl Request {
         let request = match rest.byte()? {
             WALK => Self::Walk(rest.list(Rest::owned)?),
             MORE => Self::More,
-            KEYS => Self::Keys(rest.owned()?, rest.list(Rest::long)?),
+            KEYS => Self::Keys(rest.list(Rest::group)?),
             PIECE => Self::Piece(rest.owned()?, rest.long()?, rest.key()?),
             _ => return Err(malformed()),
         };
@@ -192,6 +198,10 @@ impl Rest<'_> {
         Ok((self.number()?, self.number()?))
     }
 
+    fn group(&mut self) -> io::Result<Group> {
+        Ok((self.owned()?, self.list(Rest::long)?))
+    }
+
     fn bytes(&mut self) -> io::Result<Vec<u8>> {
         let length = self.number()? as usize;
         let (taken, rest) = self.0.split_at_checked(length).ok_or_else(malformed)?;
@@ -250,7 +260,7 @@ mod tests {
         let bytes = reply.encode();
         assert_eq!(Reply::decode(&bytes).unwrap(), reply);
         assert!((0..bytes.len()).all(|cut| Reply::decode(&bytes[..cut]).is_err()));
-        let keys = Request::Keys((1, 2), vec![3, 4]);
+        let keys = Request::Keys(vec![((1, 2), vec![3, 4]), ((5, 6), vec![]), ((7, 8), vec![9])]);
         for request in
             [Request::Walk(vec![(1, 2), (3, 4)]), Request::More, keys, Request::Piece((1, 2), 3, b"k".into())]
         {
