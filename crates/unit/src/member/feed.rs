@@ -113,6 +113,9 @@ impl Member {
     /// Begins to note the changes of a micro-shard for a follower.
     pub(super) fn follow(&mut self, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
         let micro_shard = asked.id.micro_shard;
+        if self.is_behind(asked) {
+            return;
+        }
         let is_known = self.feeds.get(&from).is_some_and(|feed| feed.incarnation >= asked.incarnation);
         if !self.owns(asked) || self.feeds.get(&from).is_some_and(|it| it.incarnation > asked.incarnation) {
             return effects.push(Effect::Send(from, Message::Refused(asked)));
@@ -143,6 +146,11 @@ impl Member {
     fn next_feed(&mut self) -> FeedId {
         self.last_feed += 1;
         FeedId { incarnation: self.incarnation, number: self.last_feed }
+    }
+
+    /// True if the question is of a directory that this node is yet to hear of. It will be repeated.
+    pub(super) fn is_behind(&self, asked: Asked) -> bool {
+        self.view.directory().is_none_or(|directory| directory.epoch() < asked.epoch)
     }
 
     /// True if this node is the owner that the question is for.

@@ -271,6 +271,9 @@ impl Member {
 
     fn asked(&mut self, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
         let MoveId { micro_shard, number } = asked.id;
+        if self.is_behind(asked) {
+            return;
+        }
         let owns = self.owns(asked);
         let Some(shard) = self.shards.get_mut(micro_shard.0 as usize) else { return };
         // A newer move means that the older one was given up.

@@ -304,3 +304,17 @@ fn lost_changes_end_a_move() {
     assert_eq!(words(&effects), [Ownership::owned(epoch)]);
     assert!(effects.contains(&Effect::Send(B, Message::Refused(ask(1)))));
 }
+
+#[test]
+fn a_question_of_a_directory_that_the_owner_does_not_know_yet_is_left_for_later() {
+    let directory = directory();
+    let mut a = owner(&directory);
+    let epoch = directory.epoch();
+    let id = MoveId { micro_shard: SHARD, number: epoch + 2 };
+    let ask = |epoch| Asked { id, incarnation: 7, epoch, batch: 0, freeze: false };
+    for message in [Message::Ask(ask(epoch + 1)), Message::Follow(ask(epoch + 1))] {
+        assert!(effects_of(&mut a, 3, Input::Message(B, message)).is_empty());
+    }
+    let effects = effects_of(&mut a, 3, Input::Message(B, Message::Ask(ask(epoch - 1))));
+    assert!(effects.contains(&Effect::Send(B, Message::Refused(ask(epoch - 1)))));
+}
