@@ -115,6 +115,9 @@ impl Coordinator {
 
     /// The followers that the directory is to name, where they change.
     pub(super) fn relist(&self, now_us: u64, change: &mut Change) {
+        if self.follows.pulls.is_empty() && !self.directory.has_followers() {
+            return;
+        }
         for (micro_shard, place) in self.directory.places() {
             let listed = self.directory.followers(micro_shard);
             let is_changed = change.places.contains_key(&micro_shard);

@@ -366,8 +366,8 @@ impl Coordinator {
         self.follows.begin(draft.follows);
         self.has_news = true;
         // First to new owners: requests that others send them then find them ready.
-        let changed = self.directory.places().zip(before.places()).filter(|(new, old)| new != old);
-        let owners: BTreeSet<_> = changed.map(|((_, place), _)| place.node).collect();
+        let changed = self.directory.places_since(&before);
+        let owners: BTreeSet<_> = changed.map(|(_, place)| place.node).collect();
         let (first, then): (Vec<_>, Vec<_>) = self.peers.keys().copied().partition(|id| owners.contains(id));
         first.into_iter().chain(then).for_each(|id| self.send(id, None, effects));
     }

@@ -1,13 +1,13 @@
 //! The rules that change the directory. Each looks at the directory in force and at the nodes' reports alone; what
 //! they find is written to disk in one change, and in force after that.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use minos_rack::{MicroShard, ServerId};
 
 use super::{Coordinator, Draft, Effect, Loss, Move};
 use crate::{
-    Change, MoveId, Node, Place, Progress, Pull, Standing,
+    Change, MoveId, Node, Place, Progress, Pull, Report, Standing,
     switches::{Safeguard, is_on},
 };
 
@@ -43,7 +43,12 @@ impl Coordinator {
 
     fn apply(&mut self, now_us: u64) -> (Change, Vec<Move>, Vec<(ServerId, Pull)>) {
         let mut change = Change { nodes: self.joined(), ..Change::default() };
+        let quiet = self.quiet_nodes(now_us);
         for (micro_shard, place) in self.directory.places() {
+            // Nearly all: each report leads here, while writes may wait.
+            if place.is_serving && quiet.contains(&place.node) && !self.moves.contains_key(&micro_shard) {
+                continue;
+            }
             if let Some(place) = self.next_place(now_us, micro_shard, place) {
                 change.places.insert(micro_shard, place);
             }
@@ -57,6 +62,15 @@ impl Coordinator {
         let mut follows = if may_follow { self.begin_follows(now_us, &change) } else { Vec::new() };
         follows.retain(|(_, pull)| moves.iter().all(|it| it.pull.id != pull.id));
         (change, moves, follows)
+    }
+
+    /// The nodes whose micro-shards stay where they are, but for moves.
+    fn quiet_nodes(&self, now_us: u64) -> BTreeSet<ServerId> {
+        let has_no_news = |report: &Report| !report.is_withdrawn && report.lacking.is_empty();
+        let is_quiet = |id: &ServerId| {
+            !self.is_dead(now_us, *id) && self.peers.get(id).is_none_or(|peer| has_no_news(&peer.report))
+        };
+        self.directory.nodes().iter().map(|node| node.id).filter(is_quiet).collect()
     }
 
     /// Forgets moves that cannot end well, and those that have ended.

@@ -186,8 +186,7 @@ impl Directory {
     pub fn patch(&self, earlier: &Self) -> Option<Patch> {
         let shape = |it: &Self| (it.micro_shards(), it.copies);
         let is_alike = self.nodes == earlier.nodes && shape(self) == shape(earlier);
-        let places = self.places().zip(&earlier.places).filter(|((_, place), old)| place != *old);
-        let places = places.map(|(place, _)| place).collect();
+        let places = self.places_since(earlier).collect();
         let shards = self.followers.keys().chain(earlier.followers.keys()).collect::<BTreeSet<_>>();
         let differs = |it: &&MicroShard| self.followers(**it) != earlier.followers(**it);
         let followers = shards.into_iter().filter(differs);
@@ -211,7 +210,8 @@ impl Directory {
         for (micro_shard, followers) in &patch.followers {
             next.follow(*micro_shard, followers.clone());
         }
-        next.are_places_valid()?;
+        // The others are as they were, under a higher epoch.
+        next.are_valid(patch.places.iter().map(|(_, place)| place))?;
         Ok(next)
     }
 
@@ -233,6 +233,11 @@ impl Directory {
     /// The followers of a micro-shard.
     pub fn followers(&self, micro_shard: MicroShard) -> &[Follower] {
         self.followers.get(&micro_shard).map_or(&[], Vec::as_slice)
+    }
+
+    /// True if any micro-shard has followers.
+    pub(crate) fn has_followers(&self) -> bool {
+        !self.followers.is_empty()
     }
 
     /// A node as the follower of a micro-shard, if it is one.
@@ -269,6 +274,12 @@ impl Directory {
     /// The places of all micro-shards in turn.
     pub fn places(&self) -> impl Iterator<Item = (MicroShard, Place)> + '_ {
         (0..).map(MicroShard).zip(self.places.iter().copied())
+    }
+
+    /// The places that differ from those of an earlier directory.
+    pub fn places_since<'a>(&'a self, earlier: &'a Self) -> impl Iterator<Item = (MicroShard, Place)> + 'a {
+        let pairs = self.places().zip(&earlier.places);
+        pairs.filter(|((_, place), old)| place != *old).map(|(place, _)| place)
     }
 
     /// Where a micro-shard is. `None` if there is no such micro-shard.
@@ -325,12 +336,17 @@ impl Directory {
     }
 
     fn are_places_valid(&self) -> Result<(), BadDirectory> {
+        self.are_valid(self.places.iter())
+    }
+
+    /// Looks at these places, and at all followers.
+    fn are_valid<'a>(&self, mut places: impl Iterator<Item = &'a Place>) -> Result<(), BadDirectory> {
         let is_valid = |place: &Place| {
             let has_epochs =
                 (1..=self.epoch).contains(&place.epoch) && (1..=place.epoch).contains(&place.since);
             has_epochs && self.node(place.node).is_some()
         };
-        self.places.iter().all(is_valid).then_some(()).ok_or(BadDirectory("a place"))?;
+        places.all(is_valid).then_some(()).ok_or(BadDirectory("a place"))?;
         let is_known = |(micro_shard, followers): (&MicroShard, &Vec<Follower>)| {
             let is_sound = |it: &Follower| it.number <= self.epoch && self.node(it.node).is_some();
             let is_first =

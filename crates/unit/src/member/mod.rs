@@ -277,10 +277,9 @@ impl Member {
         if is_other_size || self.view.directory().is_some_and(is_older) {
             return;
         }
-        let places: Vec<_> = directory.places().collect();
-        self.view.directory = Some(directory);
+        self.view.directory = Some(Arc::clone(&directory));
         effects.push(Effect::Show(self.view.clone()));
-        for (micro_shard, place) in places {
+        for (micro_shard, place) in directory.places() {
             self.enact(micro_shard, place, effects);
         }
         self.keep_feeds(now_us, effects);
@@ -363,6 +362,9 @@ impl Member {
                 report.is_withdrawn |= !shard.word.is_valid() && shard.word.epoch >= place.epoch && !is_given;
                 report.lacking.extend((misses && place.since < place.epoch).then_some(micro_shard));
             }
+            if shard.is_at_rest() {
+                continue;
+            }
             let follow = shard.follow.as_ref().map(Follow::progress);
             let moves = [shard.giving(), shard.pulling(), follow, shard.drained(self.id, micro_shard, place)];
             report.moves.extend(moves.into_iter().flatten());
@@ -377,6 +379,12 @@ impl Shard {
     /// True while items come from elsewhere.
     fn is_copying(&self) -> bool {
         self.target.is_some() || self.follow.is_some()
+    }
+
+    /// True if the node takes part in no move of it, and has none of another owner's items.
+    fn is_at_rest(&self) -> bool {
+        let has_another_ones = !self.word.is_valid() && self.word != Ownership::VOID;
+        self.source.is_none() && !self.is_copying() && !has_another_ones
     }
 
     fn set_word(&mut self, micro_shard: MicroShard, word: Ownership, effects: &mut Vec<Effect>) {

@@ -20,7 +20,7 @@ use minos_engine::{Mode, OwnerState, ReadOnly};
 use minos_net::Io;
 use minos_rack::{MicroShard, ServerId};
 use minos_unit::{
-    Holding, Member, MoveId, Orders, Ownership, Packet, Route, Terms, Timing, View,
+    Directory, Holding, Member, MoveId, Orders, Ownership, Packet, Route, Terms, Timing, View,
     node::{Effect, Input},
 };
 
@@ -290,23 +290,22 @@ impl<M: Mode, I: Io> Driver<M, I> {
     }
 
     fn show(&mut self, view: View) {
-        let known = self.view.as_ref().and_then(View::directory);
-        let is_new = match (known, view.directory()) {
-            (Some(known), Some(new)) => !Arc::ptr_eq(known, new),
-            (known, new) => known.is_some() != new.is_some(),
-        };
+        let known = self.view.as_ref().and_then(View::directory).cloned();
+        let new = view.directory().cloned();
         let (number, until_us) = view.lease().number_and_end();
         self.view = Some(view);
-        if is_new {
-            self.show_directory();
+        if let Some(new) = new.filter(|new| known.as_ref().is_none_or(|known| !Arc::ptr_eq(known, new))) {
+            self.show_directory(known.as_deref(), &new);
         }
         self.rack.routes.hold(number, until_us);
     }
 
-    fn show_directory(&mut self) {
-        let Some(directory) = self.view.as_ref().and_then(|view| view.directory().cloned()) else { return };
-        self.rack.show(&directory);
-        (0..self.words.len() as u32).for_each(|micro_shard| self.route(MicroShard(micro_shard)));
+    fn show_directory(&mut self, known: Option<&Directory>, new: &Directory) {
+        self.rack.show(new);
+        match known {
+            Some(known) => new.places_since(known).for_each(|(micro_shard, _)| self.route(micro_shard)),
+            None => new.places().for_each(|(micro_shard, _)| self.route(micro_shard)),
+        }
     }
 
     /// Sets the route to a micro-shard: by the directory, and by the word where it is this node's. If workers can do less
