@@ -136,7 +136,7 @@ impl Member {
     /// True while this node waits for batches that it must ask for again soon.
     pub(super) fn is_catching_up(&self) -> bool {
         let is_starting =
-            self.shards.iter().filter_map(|shard| shard.follow.as_ref()).any(Follow::is_starting);
+            self.shards.iter().filter_map(|shard| shard.follow.as_deref()).any(Follow::is_starting);
         let is_late = |stream: &Stream| stream.is_awaited || matches!(stream.stage, StreamStage::Waiting(..));
         is_starting || self.streams.values().any(is_late)
     }
@@ -145,13 +145,13 @@ impl Member {
     pub(super) fn begin_to_follow(&mut self, now_us: u64, pull: Pull, effects: &mut Vec<Effect>) {
         let micro_shard = pull.id.micro_shard;
         let shard = &mut self.shards[micro_shard.0 as usize];
-        shard.follow = Some(Follow {
+        shard.follow = Some(Box::new(Follow {
             pull,
             stage: FollowStage::Emptying,
             asked_us: 0,
             is_complete: false,
             listed: None,
-        });
+        }));
         self.streams.entry(pull.from).or_default().follows += 1;
         shard.empty(micro_shard, effects);
         self.ask_to_follow(now_us, micro_shard, effects);
@@ -194,7 +194,7 @@ impl Member {
     }
 
     fn asking_to_follow(&mut self, asked: Asked) -> Option<&mut Follow> {
-        let follow = self.shards.get_mut(asked.id.micro_shard.0 as usize)?.follow.as_mut()?;
+        let follow = self.shards.get_mut(asked.id.micro_shard.0 as usize)?.follow.as_deref_mut()?;
         let question = follow.question(self.incarnation);
         (follow.stage == FollowStage::Asking && question == asked).then_some(follow)
     }
@@ -232,7 +232,7 @@ impl Member {
         let Some(feed) = stream.feed else { return };
         let mut due = 0;
         if stream.is_awaited {
-            let follows = self.shards.iter().filter_map(|shard| shard.follow.as_ref());
+            let follows = self.shards.iter().filter_map(|shard| shard.follow.as_deref());
             due = follows.filter(|it| it.pull.from == from).map(Follow::due).max().unwrap_or(0);
             stream.is_awaited = due > 0;
         }

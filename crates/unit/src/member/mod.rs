@@ -127,15 +127,15 @@ enum Items {
     None,
 }
 
-/// What a node knows of a micro-shard.
+/// What a node knows of a micro-shard. It is small where there is no move: a node goes through all of them often.
 #[derive(Debug)]
 struct Shard {
     /// A copy of the word in memory.
     word: Ownership,
     items: Items,
-    source: Option<Source>,
-    target: Option<Target>,
-    follow: Option<Follow>,
+    source: Option<Box<Source>>,
+    target: Option<Box<Target>>,
+    follow: Option<Box<Follow>>,
     /// Moves up to this number are over.
     closed: Epoch,
 }
@@ -365,7 +365,7 @@ impl Member {
             if shard.is_at_rest() {
                 continue;
             }
-            let follow = shard.follow.as_ref().map(Follow::progress);
+            let follow = shard.follow.as_deref().map(Follow::progress);
             let moves = [shard.giving(), shard.pulling(), follow, shard.drained(self.id, micro_shard, place)];
             report.moves.extend(moves.into_iter().flatten());
         }

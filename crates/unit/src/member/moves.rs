@@ -128,7 +128,7 @@ impl Shard {
         let micro_shard = asked.id.micro_shard;
         match &mut self.source {
             None => {
-                self.source = Some(Source { asked, asker, hashes: None, is_given: false });
+                self.source = Some(Box::new(Source { asked, asker, hashes: None, is_given: false }));
                 effects.extend([Effect::Note(micro_shard), Effect::PassLocks(asked.id)]);
             }
             Some(source) if asked == source.asked => {
@@ -153,7 +153,7 @@ impl Shard {
     }
 
     fn source_of(&mut self, id: MoveId) -> Option<&mut Source> {
-        self.source.as_mut().filter(|source| source.asked.id == id)
+        self.source.as_deref_mut().filter(|source| source.asked.id == id)
     }
 }
 
@@ -181,7 +181,7 @@ impl Member {
         }
         let (stage, batch) = (Stage::Emptying, 0);
         let (freeze, is_last_next) = (false, false);
-        shard.target = Some(Target { pull, stage, batch, freeze, is_last_next, asked_us: 0 });
+        shard.target = Some(Box::new(Target { pull, stage, batch, freeze, is_last_next, asked_us: 0 }));
         shard.empty(micro_shard, effects);
         self.begin_copy(now_us, micro_shard, effects);
     }
@@ -206,7 +206,7 @@ impl Member {
     /// Repeats questions without an answer, and asks the coordinator for what owners do not give.
     pub(super) fn ask_again(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let is_due = |it: &&mut Target| now_us >= it.asked_us + self.timing.ask_us;
-        for target in self.shards.iter_mut().filter_map(|shard| shard.target.as_mut()).filter(is_due) {
+        for target in self.shards.iter_mut().filter_map(|shard| shard.target.as_deref_mut()).filter(is_due) {
             match target.stage {
                 Stage::Asking => {
                     target.asked_us = now_us;
@@ -347,7 +347,7 @@ impl Member {
         }
         let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
         let is_copied = |it: &&mut Target| it.pull.id == id && it.stage == Stage::Copying;
-        let Some(target) = shard.target.as_mut().filter(is_copied) else { return };
+        let Some(target) = shard.target.as_deref_mut().filter(is_copied) else { return };
         if target.freeze {
             (target.stage, target.asked_us) = (Stage::Complete, now_us);
             let (from, asked) = (target.pull.from, target.question(self.incarnation));
@@ -369,7 +369,7 @@ impl Member {
         let Some(shard) = self.shards.get_mut(micro_shard.0 as usize).filter(|_| owns) else { return };
         let has_sent_all =
             |it: &&mut Source| asked.freeze && (it.asked, it.asker) == (asked, from) && it.hashes.is_some();
-        let Some(source) = shard.source.as_mut().filter(has_sent_all) else { return };
+        let Some(source) = shard.source.as_deref_mut().filter(has_sent_all) else { return };
         source.is_given = true;
         if is_on(Safeguard::Withdrawal) {
             shard.set_word(micro_shard, shard.word.withdrawn(), effects);
