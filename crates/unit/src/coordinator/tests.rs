@@ -71,6 +71,8 @@ impl Rack {
             moves: vec![progress],
             load: None,
             weights: 0,
+            heat: Vec::new(),
+            sampled: 0,
         }));
     }
 

@@ -139,7 +139,8 @@ fn control_without_freshness_an_old_copy_is_read() {
 
 #[test]
 fn control_without_its_lease_an_old_owner_feeds_copies() {
-    must_fail(followed_afar(Loss::Never), Safeguard::FeedLease);
+    let plan = Plan { copies: 3, pauses: 5, cuts: 40, ..followed_afar(Loss::Never) };
+    must_fail(plan, Safeguard::FeedLease);
 }
 
 #[test]

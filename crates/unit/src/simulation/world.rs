@@ -215,6 +215,7 @@ impl World {
         let mut random = seeded(seed);
         let count = random.random_range(3..6);
         let units = random.random_range(1..3) + u32::from(plan.copies > 1);
+        let units = units.max(plan.copies);
         let node = |id| Node {
             id: ServerId(id),
             unit: UnitId(id % units),
