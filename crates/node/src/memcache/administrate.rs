@@ -1,10 +1,13 @@
 //! Commands without a key.
 
-use minos_base::StatsGroup;
+use minos_base::{Exptime, StatsGroup};
 use minos_engine::{Engine, Mode};
 use minos_proto::memcache::{Command, Request, ShutdownMode, StatsDetail, compose, text};
 
-use super::session::{Executed, MemcacheSession, Unread};
+use super::{
+    answer::Answer,
+    session::{Executed, MemcacheSession, Unread},
+};
 use crate::ops::{self, Context, Fetch, Next, Prefixes};
 use crate::rack::Forward;
 
@@ -17,23 +20,10 @@ pub(super) fn execute<M: Mode, P>(
 ) -> Executed<M> {
     let is_silent = command.reply.is_silent();
     let reply = match command.request {
-        Request::FlushAll { delay } => {
-            if !cx.holes.is_empty() {
-                return Executed::BEHIND_HOLES;
-            }
-            if let Some(emptying) = ops::flush(cx, delay) {
-                return Executed::then(Next::Fetch(Box::new(Fetch::of_emptying(emptying))));
-            }
-            if let Some(rack) = cx.rack.filter(|_| !session.is_peer) {
-                // All nodes are one store. The reply of the last one is the client's.
-                let nodes = rack.flushed();
-                if !nodes.is_empty() {
-                    cx.holes.push(tx.len(), None, Forward { is_silent, ..Forward::to_all(nodes) });
-                    return Executed { next: Next::Yield, unread: Unread::Nothing };
-                }
-            }
-            text::OK
-        }
+        Request::FlushAll { delay } => match flush(cx, session, (command, delay), tx) {
+            Some(executed) => return executed,
+            None => text::OK,
+        },
         Request::Stats(StatsGroup::Connections) => {
             let from = session.listed.unwrap_or(0);
             session.listed = cx.admin.list_connections(from, tx, session.replies_bytes_max);
@@ -68,6 +58,33 @@ pub(super) fn execute<M: Mode, P>(
         tx.extend_from_slice(reply);
     }
     Executed::DONE
+}
+
+/// Executes a flush; `None` if it has ended.
+pub(super) fn flush<M: Mode, P, R: Answer>(
+    cx: &mut Context<'_, M, P>,
+    session: &MemcacheSession,
+    (command, delay): (&Command<'_, R>, Exptime),
+    tx: &mut Vec<u8>,
+) -> Option<Executed<M>> {
+    if !cx.holes.is_empty() {
+        return Some(Executed::BEHIND_HOLES);
+    }
+    if let Some(emptying) = ops::flush(cx, delay) {
+        return Some(Executed::then(Next::Fetch(Box::new(Fetch::of_emptying(emptying)))));
+    }
+    // All nodes are one store. The reply of the last one is the client's.
+    let nodes = cx.rack.filter(|_| !session.is_peer).map(|rack| rack.flushed())?;
+    if nodes.is_empty() {
+        return None;
+    }
+    let mut forward = Forward::to_all(nodes);
+    if let Err(line) = R::forward(command, &mut forward) {
+        command.reply.refused(line, tx);
+        return Some(Executed::DONE);
+    }
+    cx.holes.push(tx.len(), None, forward);
+    Some(Executed { next: Next::Yield, unread: Unread::Nothing })
 }
 
 /// Changes the memory limit. The region of a store is mapped once, so the limit can only lower its use.

@@ -32,7 +32,7 @@ pub(super) fn execute<M: Mode, P>(
     };
     let mut entry = match ops::entry(cx, hash, key) {
         Ok(entry) => entry,
-        Err(cold) => return Executed::cold(cold, hash, key, tx),
+        Err(cold) => return Executed::cold(cold, (hash, key), reply, tx),
     };
     let counted = ops::count(cx, &operation, &mut entry);
     if matches!(counted, Counted::NoRoomYet) {

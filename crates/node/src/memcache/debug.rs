@@ -3,7 +3,7 @@
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::Mode;
 use minos_proto::memcache::compose::{self, DebugFacts};
-use minos_proto::memcache::text;
+use minos_proto::memcache::{Reply, text};
 
 use super::session::Executed;
 use crate::ops::{self, Context, Facts};
@@ -20,7 +20,7 @@ pub(super) fn execute<M: Mode, P>(
 ) -> Executed<M> {
     let found = match ops::entry(cx, hash, key) {
         Ok(entry) => entry.item().map(|item| Facts::from(&*item)),
-        Err(cold) => return Executed::cold(cold, hash, key, tx),
+        Err(cold) => return Executed::cold(cold, (hash, key), Reply::LOUD, tx),
     };
     cx.counters.cmd_meta.count();
     let Some(item) = found else {

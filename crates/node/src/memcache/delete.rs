@@ -20,7 +20,7 @@ pub(super) fn execute<M: Mode, P>(
         DeleteOperation { unique: request.unique, invalidate: request.invalidate, exptime: request.touch };
     let deleted = match ops::entry(cx, hash, key) {
         Ok(mut entry) => ops::delete(cx, &operation, &mut entry),
-        Err(cold) => return Executed::cold(cold, hash, key, tx),
+        Err(cold) => return Executed::cold(cold, (hash, key), reply, tx),
     };
     respond(&deleted, request, key, reply, tx);
     Executed::DONE

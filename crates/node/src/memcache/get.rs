@@ -2,19 +2,39 @@
 
 use minos_base::{Exptime, SizeClass};
 use minos_engine::{Get, Mode, Pinned, Staged, StagedOwned};
-use minos_proto::memcache::{compose, text};
+use minos_proto::memcache::{Reply, compose, text};
 
 use super::session::{Lookup, next_of};
 use crate::ops::{self, Below, Cold, Context, Facts, Next, Placement, Read, Work};
 use crate::rack::{self, Forward, Owner, Remote};
 
+/// Composes all of a reply that stands before the value.
+pub(super) trait Head: Copy {
+    /// Appends it for the item with `key`.
+    fn compose(self, key: &[u8], item: &Facts, tx: &mut Vec<u8>);
+}
+
+/// The line of the text protocol.
+#[derive(Clone, Copy)]
+pub(super) struct ValueLine {
+    pub(super) with_cas: bool,
+}
+
+impl Head for ValueLine {
+    #[inline]
+    fn compose(self, key: &[u8], item: &Facts, tx: &mut Vec<u8>) {
+        let cas = self.with_cas.then_some(item.cas);
+        compose::value_head(tx, key, item.flags, item.value_bytes, cas);
+    }
+}
+
 /// The result for one key of a request.
 pub(super) enum Found<M: Mode> {
     /// There is no such item.
     Missing,
-    /// The transmit buffer holds the head line and the value, but not the line end behind it.
+    /// The transmit buffer holds the head and the value, but not the line end behind it.
     Copied,
-    /// The transmit buffer holds the head line; the value is to be sent from here.
+    /// The transmit buffer holds the head; the value is to be sent from here.
     Pinned(Pinned<M>),
     /// It may be on flash. Nothing was counted.
     Cold(Cold),
@@ -32,11 +52,11 @@ pub(super) fn execute<M: Mode, P: Placement>(
     with_cas: bool,
     tx: &mut Vec<u8>,
 ) -> Next<M> {
-    match find(cx, lookup, key, touch, with_cas, tx) {
+    match find(cx, lookup, key, touch, ValueLine { with_cas }, tx) {
         Found::Missing => tx.extend_from_slice(text::END),
         Found::Copied => tx.extend_from_slice(text::VALUE_END),
         Found::Pinned(item) => return Next::Away(Work::send(item, text::VALUE_END)),
-        Found::Cold(cold) => return next_of(cold, lookup.hash, key, tx),
+        Found::Cold(cold) => return next_of(cold, (lookup.hash, key), Reply::LOUD, tx),
         Found::AskOwner(owner) => {
             // Its value may be large.
             let forward = Forward { is_large: true, ..Forward::to(owner) };
@@ -53,13 +73,13 @@ pub(super) fn find<M: Mode, P: Placement>(
     lookup: Lookup<'_>,
     key: &[u8],
     touch: Option<Exptime>,
-    with_cas: bool,
+    head: impl Head,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
-    let head = Head { get: Get { hash: lookup.hash, key }, with_cas };
+    let wanted = Wanted { get: Get { hash: lookup.hash, key }, head };
     match touch {
         None => {
-            let found = fetch(cx, &lookup, &head, tx);
+            let found = fetch(cx, &lookup, &wanted, tx);
             if matches!(found, Found::Cold(_) | Found::AskOwner(_)) {
                 return found;
             }
@@ -67,7 +87,7 @@ pub(super) fn find<M: Mode, P: Placement>(
             found
         }
         Some(exptime) => {
-            let found = touch_and_fetch(cx, &head, exptime, tx);
+            let found = touch_and_fetch(cx, &wanted, exptime, tx);
             if matches!(found, Found::Cold(_)) {
                 return found;
             }
@@ -77,17 +97,16 @@ pub(super) fn find<M: Mode, P: Placement>(
     }
 }
 
-/// The item requested, and the content of its head line.
-struct Head<'a> {
+/// The item requested, and the head of its reply.
+struct Wanted<'a, H> {
     get: Get<'a>,
-    with_cas: bool,
+    head: H,
 }
 
-impl Head<'_> {
+impl<H: Head> Wanted<'_, H> {
     #[inline]
     fn compose(&self, item: &Facts, tx: &mut Vec<u8>) {
-        let cas = self.with_cas.then_some(item.cas);
-        compose::value_head(tx, self.get.key, item.flags, item.value_bytes, cas);
+        self.head.compose(self.get.key, item, tx);
     }
 
     /// The result for a key that was not found in memory.
@@ -124,25 +143,25 @@ impl Head<'_> {
 fn fetch<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     lookup: &Lookup<'_>,
-    head: &Head<'_>,
+    wanted: &Wanted<'_, impl Head>,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
     if let Some(owner) = lookup.owner {
-        return fetch_elsewhere(cx, (owner, lookup.staged_there), head, tx);
+        return fetch_elsewhere(cx, (owner, lookup.staged_there), wanted, tx);
     }
     let staged = lookup.staged(cx.store);
     let class = staged.size_class();
     if class.is_some_and(|class| !cx.placement.is_here(class)) {
-        return pin(cx, head, tx);
+        return pin(cx, wanted, tx);
     }
-    match head.read(cx, &staged, class, tx) {
-        Read::Missing => head.missing(cx, tx),
+    match wanted.read(cx, &staged, class, tx) {
+        Read::Missing => wanted.missing(cx, tx),
         Read::Copied => Found::Copied,
         Read::Longer(longer) => {
             // A size that the bucket did not tell is counted now.
             let is_here =
                 if class.is_some() { cx.placement.serves(longer) } else { cx.placement.is_here(longer) };
-            if is_here { fetch_longer(cx, &staged, head, longer, tx) } else { pin(cx, head, tx) }
+            if is_here { fetch_longer(cx, &staged, wanted, longer, tx) } else { pin(cx, wanted, tx) }
         }
     }
 }
@@ -151,15 +170,15 @@ fn fetch<M: Mode, P: Placement>(
 fn fetch_elsewhere<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     (owner, staged): (Owner, Option<StagedOwned<'_>>),
-    head: &Head<'_>,
+    wanted: &Wanted<'_, impl Head>,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
-    let remote = rack::read(cx, (owner, staged), &head.get, tx, |facts, item, tx| {
+    let remote = rack::read(cx, (owner, staged), &wanted.get, tx, |facts, item, tx| {
         if !cx.placement.serves(SizeClass::of(facts.value_bytes)) {
             // It would hold up small ones here.
             return false;
         }
-        head.compose(facts, tx);
+        wanted.compose(facts, tx);
         item.copy_value_to(tx);
         true
     });
@@ -178,24 +197,28 @@ fn fetch_elsewhere<M: Mode, P: Placement>(
 fn fetch_longer<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     staged: &Staged<'_>,
-    head: &Head<'_>,
+    wanted: &Wanted<'_, impl Head>,
     class: SizeClass,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
-    match head.read(cx, staged, Some(class), tx) {
-        Read::Missing => head.missing(cx, tx),
+    match wanted.read(cx, staged, Some(class), tx) {
+        Read::Missing => wanted.missing(cx, tx),
         Read::Copied => Found::Copied,
-        Read::Longer(_) => pin(cx, head, tx),
+        Read::Longer(_) => pin(cx, wanted, tx),
     }
 }
 
 /// Pins an item that is too large to copy; one that turns out to be small is copied.
-fn pin<M: Mode, P: Placement>(cx: &mut Context<'_, M, P>, head: &Head<'_>, tx: &mut Vec<u8>) -> Found<M> {
-    let Some(item) = cx.store.pin(head.get.hash, head.get.key, cx.now) else {
-        return head.missing(cx, tx);
+fn pin<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    wanted: &Wanted<'_, impl Head>,
+    tx: &mut Vec<u8>,
+) -> Found<M> {
+    let Some(item) = cx.store.pin(wanted.get.hash, wanted.get.key, cx.now) else {
+        return wanted.missing(cx, tx);
     };
     let facts = Facts::from(&*item);
-    head.compose(&facts, tx);
+    wanted.compose(&facts, tx);
     if cx.placement.serves(SizeClass::of(facts.value_bytes)) {
         tx.extend_from_slice(item.value());
         return Found::Copied;
@@ -207,17 +230,17 @@ fn pin<M: Mode, P: Placement>(cx: &mut Context<'_, M, P>, head: &Head<'_>, tx: &
 /// request gets the value.
 fn touch_and_fetch<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    head: &Head<'_>,
+    wanted: &Wanted<'_, impl Head>,
     exptime: Exptime,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
     let start = tx.len();
-    let mut entry = match ops::entry(cx, head.get.hash, head.get.key) {
+    let mut entry = match ops::entry(cx, wanted.get.hash, wanted.get.key) {
         Ok(entry) => entry,
         Err(cold) => return Found::Cold(cold),
     };
     let Some(facts) = ops::touch(cx, &mut entry, exptime) else { return Found::Missing };
-    head.compose(&facts, tx);
+    wanted.compose(&facts, tx);
     let is_here = cx.placement.is_here(SizeClass::of(facts.value_bytes));
     if !is_here && let Some(item) = entry.pin(cx.store) {
         return Found::Pinned(item);

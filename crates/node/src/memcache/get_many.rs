@@ -6,12 +6,13 @@ use minos_engine::{Mode, Pinned};
 use minos_proto::memcache::{Command, GetMany, Reply, Resume, Tokens, text};
 
 use super::{
+    answer::Answer as _,
     get, remote,
-    session::{Executed, Lookup, MemcacheSession, Unread, failed_text},
+    session::{Executed, Lookup, MemcacheSession, Unread},
 };
 use crate::ops::{Cold, Context, Failed, Fetch, Need, Next, Placement, Work};
 use crate::rack::{Intent, Owner};
-use get::Found;
+use get::{Found, ValueLine};
 
 /// A key and the keys behind it.
 struct Wanted<'a> {
@@ -55,7 +56,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
                 }
                 Stop::BehindHoles => return pause(session, resume(following), Next::Yield),
                 Stop::Failed(failed) => {
-                    tx.extend_from_slice(failed_text(failed));
+                    Reply::LOUD.failed(failed, tx);
                     return Executed::DONE;
                 }
             };
@@ -122,7 +123,14 @@ impl Line<'_> {
                 }
             }
             let start = tx.len();
-            let found = get::find(cx, wanted.lookup, wanted.key, self.request.touch, self.with_cas, tx);
+            let found = get::find(
+                cx,
+                wanted.lookup,
+                wanted.key,
+                self.request.touch,
+                ValueLine { with_cas: self.with_cas },
+                tx,
+            );
             match found {
                 Found::Cold(Cold::Unknown(class, need)) => {
                     return Some((Stop::Cold(fetch(cx, wanted, (class, need))), wanted.from));

@@ -2,7 +2,7 @@
 
 use minos_base::{Exptime, SizeClass};
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
-use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, compose, text};
+use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, Reply, compose, text};
 
 use super::session::{Lookup, meta_facts, next_of};
 use crate::ops::{self, Below, Context, Facts, Next, Placement, Read, Work};
@@ -109,7 +109,7 @@ impl<'a> MetaGet<'a> {
                     tx.extend_from_slice(text::LINE_END);
                     Next::Continue
                 }
-                Below::Cold(cold) => next_of(cold, self.lookup.hash, self.key, tx),
+                Below::Cold(cold) => next_of(cold, (self.lookup.hash, self.key), Reply::LOUD, tx),
             },
             Some(Read::Longer(_)) | None => self.with_entry(cx, tx),
         }
@@ -222,7 +222,7 @@ impl<'a> MetaGet<'a> {
         }
         let mut entry = match ops::entry(cx, self.lookup.hash, self.key) {
             Ok(entry) => entry,
-            Err(cold) => return next_of(cold, self.lookup.hash, self.key, tx),
+            Err(cold) => return next_of(cold, (self.lookup.hash, self.key), Reply::LOUD, tx),
         };
         let facts = match self.answer(cx, &mut entry, tx) {
             Answer::Composed(facts) => facts,

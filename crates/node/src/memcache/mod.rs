@@ -6,6 +6,7 @@
 //! needs, so that it can be handed over together with its connection.
 
 mod administrate;
+mod answer;
 mod arithmetic;
 mod debug;
 mod delete;
@@ -19,6 +20,7 @@ mod serve;
 mod session;
 mod store;
 mod stored;
+mod text;
 mod touch;
 
 #[cfg(fuzzing)]

@@ -1,13 +1,12 @@
-//! Commands for keys that another node of the rack owns.
+//! Commands for keys that another node of the rack owns. Nodes speak the text protocol with each other.
 
-use minos_base::{Exptime, KeyHash, SizeClass, StoreKind};
+use minos_base::{Exptime, KeyHash, SizeClass};
 use minos_engine::Mode;
-use minos_proto::memcache::{Command, Reply, Request, Store, Value, text};
+use minos_proto::memcache::{Command, Request, Store, Value, text};
 
 use super::{
-    meta_get,
+    answer::Answer,
     session::{Executed, MemcacheSession, Unread},
-    store::END_BYTES,
 };
 use crate::{
     ops::{Context, Next, Placement, Work},
@@ -16,13 +15,9 @@ use crate::{
 
 /// What a command does with its key. A read is answered from the memory of the key's owner where that is possible, or from
 /// a copy, unless another node asks for the owner's answer.
-pub(super) fn intent(command: &Command<'_>, is_peer: bool) -> Intent {
-    let is_read = match (&command.request, command.reply) {
-        (Request::Get(get), Reply::Classic { .. }) => get.touch.is_none(),
-        (Request::Get(get), Reply::Meta { flags, .. }) => get.touch.is_none() && !meta_get::need_entry(flags),
-        _ => false,
-    };
-    match is_read {
+#[inline]
+pub(super) fn intent<R: Answer>(command: &Command<'_, R>, is_peer: bool) -> Intent {
+    match command.reply.is_read(&command.request) {
         true if is_peer => Intent::Read,
         true => Intent::ReadCopy,
         false => Intent::Change,
@@ -30,10 +25,10 @@ pub(super) fn intent(command: &Command<'_>, is_peer: bool) -> Intent {
 }
 
 /// Executes a command for a key of another node; `None` if the caller is to read it there, or each key of its line.
-pub(super) fn execute<M: Mode, P: Placement>(
+pub(super) fn execute<M: Mode, P: Placement, R: Answer>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
-    (command, bytes): (&Command<'_>, &[u8]),
+    (command, bytes): (&Command<'_, R>, &[u8]),
     (hash, owner): (KeyHash, Owner),
     tx: &mut Vec<u8>,
 ) -> Option<Executed<M>> {
@@ -50,67 +45,81 @@ pub(super) fn execute<M: Mode, P: Placement>(
 }
 
 /// Refuses a command that another node has forwarded by mistake.
-fn refuse<M: Mode, P>(
+fn refuse<M: Mode, P, R: Answer>(
     cx: &Context<'_, M, P>,
     session: &mut MemcacheSession,
-    command: &Command<'_>,
+    command: &Command<'_, R>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
     cx.rack.inspect(|rack| rack.counters.not_owner.count());
-    if let Request::Store(Store { value, .. }) = &command.request
-        && !matches!(value, Value::Whole(_))
-    {
-        session.swallow_bytes = value.bytes() + END_BYTES as u64;
-    }
+    swallow_value::<R>(session, &command.request);
     tx.extend_from_slice(NOT_OWNER);
     Executed::DONE
 }
 
+/// Discards the value of a refused store, if it has still to come.
+fn swallow_value<R: Answer>(session: &mut MemcacheSession, request: &Request<'_>) {
+    if let Request::Store(Store { value, .. }) = request
+        && !matches!(value, Value::Whole(_))
+    {
+        session.swallow_bytes = value.bytes() + R::END_BYTES as u64;
+    }
+}
+
 /// Forwards a command to the owner of its key.
-fn forward<M: Mode, P: Placement>(
+fn forward<M: Mode, P: Placement, R: Answer>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
-    (command, bytes): (&Command<'_>, &[u8]),
+    (command, bytes): (&Command<'_, R>, &[u8]),
     (hash, owner): (KeyHash, Owner),
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let is_silent = command.reply.is_silent();
-    let mut forward = Forward { is_silent, ..Forward::to(owner) };
+    let mut forward = Forward::to(owner);
+    if let Err(line) = R::forward(command, &mut forward) {
+        swallow_value::<R>(session, &command.request);
+        command.reply.refused(line, tx);
+        return Executed::DONE;
+    }
     let Request::Store(store) = &command.request else { return leave(cx, hash, forward, tx) };
     let class = SizeClass::of(store.value.bytes());
     forward.is_large = !cx.placement.serves(class);
     match store.value {
-        Value::Whole(_) => leave(cx, hash, forward, tx),
+        Value::Whole(value) => {
+            if !forward.bytes.is_empty() {
+                forward.bytes.extend_from_slice(value);
+            }
+            leave(cx, hash, forward, tx)
+        }
         Value::Pending { bytes } if !forward.is_large => Executed {
-            next: Next::NeedMore { wanted_bytes: bytes as usize + END_BYTES },
+            next: Next::NeedMore { wanted_bytes: bytes as usize + R::END_BYTES },
             unread: Unread::All,
         },
         _ if !cx.holes.may_read(hash) => Executed::BEHIND_HOLES,
         Value::Pending { bytes: value_bytes } => {
             let Some(permit) = cx.admin.admit(value_bytes) else {
-                session.swallow_bytes = value_bytes + END_BYTES as u64;
-                if !is_silent {
-                    tx.extend_from_slice(text::NO_MEMORY_STORING);
-                }
+                swallow_value::<R>(session, &command.request);
+                command.reply.refused(text::NO_MEMORY_STORING, tx);
                 return Executed::DONE;
             };
-            let at = bytes.len();
+            if forward.bytes.is_empty() {
+                forward.bytes = bytes.to_vec();
+            }
+            let at = forward.bytes.len();
             forward.permit = Some(permit);
-            forward.bytes = bytes.to_vec();
-            forward.bytes.resize(at + value_bytes as usize + END_BYTES, 0);
+            forward.bytes.resize(at + value_bytes as usize + R::END_BYTES, 0);
             Executed::then(Next::Away(Work::Collect { forward: Box::new(forward), at }))
         }
-        Value::TooLarge { bytes } => {
-            session.swallow_bytes = bytes + END_BYTES as u64;
-            if !is_silent {
-                tx.extend_from_slice(text::TOO_LARGE);
-            }
-            if store.kind != StoreKind::Set && matches!(command.reply, Reply::Classic { .. }) {
+        Value::TooLarge { .. } => {
+            swallow_value::<R>(session, &command.request);
+            command.reply.too_large(tx);
+            if !command.reply.drops_too_large(store.kind) {
                 return Executed::DONE;
             }
             // The old value must not stay, as with a key of this node.
             forward.bytes = without_value(store);
+            forward.tail = text::NOTHING;
             forward.is_silent = true;
+            forward.translate = Some(Box::new(|_| Vec::new()));
             leave(cx, hash, forward, tx)
         }
     }

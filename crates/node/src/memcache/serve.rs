@@ -3,35 +3,61 @@
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
-use minos_proto::memcache::{
-    Command, KeyBuffer, Malformed, Parsed, Reply, Request, Value, parse, parse_resumed,
-};
+use minos_proto::memcache::{Command, KeyBuffer, Malformed, Parsed, Request, Value};
 
 use super::{
-    administrate, arithmetic, debug, delete, get, get_many,
-    meta_get::MetaGet,
+    answer::Answer,
     remote,
     session::{Executed, Lookup, MemcacheSession, Unread},
-    store, touch,
+    text::Text,
 };
 use crate::ops::{Context, Fetch, Fetched, Next, Placement, Prefixes};
 use crate::rack::{Forwards, RackView, notes};
 
+/// A form of the memcached protocol: how bytes become commands, and outcomes bytes. Bursts are the same in each.
+pub(super) trait Dialect {
+    /// The form of the reply to a command.
+    type Reply<'a>: Answer;
+    /// The answer to bytes that are no command.
+    type Refusal;
+
+    /// Reads the command at the front of `input`.
+    fn parse<'a>(
+        session: &mut MemcacheSession,
+        input: &'a [u8],
+    ) -> Parsed<'a, Self::Reply<'a>, Self::Refusal>;
+
+    /// Appends the answer to bytes that are no command.
+    fn refuse(refusal: Self::Refusal, tx: &mut Vec<u8>);
+
+    /// Executes a command of this node, whose bytes are given, with the [`Lookup`] of its key. Appends the reply, or the
+    /// part of it that is ready, to `tx`. Each key of a line takes one of `requests_left`; the line pauses when none is
+    /// left.
+    fn execute<M: Mode, P: Placement>(
+        cx: &mut Context<'_, M, P>,
+        session: &mut MemcacheSession,
+        command: &Command<'_, Self::Reply<'_>>,
+        lookup: Option<Lookup<'_>>,
+        requests_left: &mut usize,
+        tx: &mut Vec<u8>,
+    ) -> Executed<M>;
+}
+
 /// A parsed command of a burst, the lookup of its key, and its end in the input.
-struct Pending<'a> {
-    command: Command<'a>,
+struct Pending<'a, R> {
+    command: Command<'a, R>,
     lookup: Option<Lookup<'a>>,
     end: usize,
 }
 
 /// The input behind the commands of a burst.
-enum Tail {
+enum Tail<A> {
     /// Possibly more commands.
     Unknown,
     /// An incomplete command.
     NeedMore,
     /// An invalid command.
-    Malformed(Malformed),
+    Malformed(Malformed<A>),
 }
 
 /// Parses and executes requests at the front of `input`, at most `requests_left`; replies go to `tx`. Returns
@@ -43,14 +69,14 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
-    let (consumed, next) = serve_bursts(cx, session, input, requests_left, tx);
+    let (consumed, next) = serve_bursts::<Text, M, P>(cx, session, input, requests_left, tx);
     if cx.holes.is_empty() {
         return (consumed, next);
     }
     (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next })))
 }
 
-fn serve_bursts<M: Mode, P: Placement>(
+fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
     input: &[u8],
@@ -71,7 +97,7 @@ fn serve_bursts<M: Mode, P: Placement>(
         if *requests_left == 0 || tx.len() >= session.replies_bytes_max {
             return (consumed, Next::Yield);
         }
-        let (used, next) = serve_burst(cx, session, &input[consumed..], requests_left, tx);
+        let (used, next) = serve_burst::<D, M, P>(cx, session, &input[consumed..], requests_left, tx);
         consumed += used;
         match next {
             Next::Continue if cx.holes.is_empty() => {}
@@ -84,7 +110,7 @@ fn serve_bursts<M: Mode, P: Placement>(
 
 /// Parses a burst of requests while their index buckets are fetched, then executes it. Returns the number of
 /// bytes consumed.
-fn serve_burst<M: Mode, P: Placement>(
+fn serve_burst<D: Dialect, M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
     input: &[u8],
@@ -92,7 +118,7 @@ fn serve_burst<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
     let mut burst = ArrayVec::new();
-    let tail = parse_burst(cx, session, input, &mut burst, *requests_left);
+    let tail = parse_burst::<D, M, P>(cx, session, input, &mut burst, *requests_left);
     stage(cx, &mut burst);
     if let Some(rack) = cx.rack.filter(|rack| rack.is_sampled()) {
         sample(rack, &burst);
@@ -101,7 +127,7 @@ fn serve_burst<M: Mode, P: Placement>(
     for Pending { command, lookup, end } in &burst {
         *requests_left = requests_left.saturating_sub(1);
         let bytes = &input[consumed..*end];
-        let executed = execute(cx, session, (command, bytes), *lookup, requests_left, tx);
+        let executed = execute::<D, M, P>(cx, session, (command, bytes), *lookup, requests_left, tx);
         cx.holes.fill(bytes);
         if M::HAS_FLASH || cx.rack.is_some() {
             session.has_changed |= executed.has_changed(&command.request);
@@ -134,7 +160,7 @@ fn serve_burst<M: Mode, P: Placement>(
         Tail::NeedMore => (consumed, Next::NeedMore { wanted_bytes: input.len() - consumed + 1 }),
         Tail::Malformed(malformed) => {
             *requests_left = requests_left.saturating_sub(1);
-            tx.extend_from_slice(malformed.reply);
+            D::refuse(malformed.reply, tx);
             session.swallow_bytes = malformed.swallow;
             (consumed + malformed.consumed, if malformed.close { Next::Close } else { Next::Continue })
         }
@@ -143,10 +169,10 @@ fn serve_burst<M: Mode, P: Placement>(
 
 /// Fetches the keys that are read behind a command along with its own.
 #[cold]
-fn along<'a, M: Mode, P>(
+fn along<'a, R: 'a, M: Mode, P>(
     cx: &Context<'_, M, P>,
     fetch: Fetch<M>,
-    behind: impl Iterator<Item = &'a Pending<'a>>,
+    behind: impl Iterator<Item = &'a Pending<'a, R>>,
 ) -> Fetch<M> {
     let mut buffer = KeyBuffer::default();
     let mut others = Vec::new();
@@ -159,24 +185,20 @@ fn along<'a, M: Mode, P>(
 }
 
 /// Parses commands at the front of `input` and prefetches their index buckets.
-fn parse_burst<'a, M: Mode, P>(
+fn parse_burst<'a, D: Dialect, M: Mode, P>(
     cx: &Context<'a, M, P>,
     session: &mut MemcacheSession,
     input: &'a [u8],
-    burst: &mut ArrayVec<Pending<'a>, BURST_MAX>,
+    burst: &mut ArrayVec<Pending<'a, D::Reply<'a>>, BURST_MAX>,
     requests_max: usize,
-) -> Tail {
+) -> Tail<D::Refusal> {
     let mut end = 0;
     while burst.len() < BURST_MAX.min(requests_max) && end < input.len() {
         if session.is_peer && input[end] == notes::MARK {
             return Tail::Unknown;
         }
         let rest = &input[end..];
-        let parsed = match session.resume.take() {
-            None => parse(rest, &session.limits),
-            Some(resume) => parse_resumed(resume, rest),
-        };
-        match parsed {
+        match D::parse(session, rest) {
             Parsed::Request { command, consumed } => {
                 end += consumed;
                 let mut buffer = KeyBuffer::default();
@@ -208,7 +230,7 @@ fn parse_burst<'a, M: Mode, P>(
 
 /// Counts the first command of a burst for its micro-shard.
 #[cold]
-fn sample<M: Mode>(rack: &RackView<M>, burst: &[Pending<'_>]) {
+fn sample<M: Mode, R: Answer>(rack: &RackView<M>, burst: &[Pending<'_, R>]) {
     let mut buffer = KeyBuffer::default();
     if let Some(Pending { command, .. }) = burst.first()
         && let Some(key) = command.request.key()
@@ -218,7 +240,7 @@ fn sample<M: Mode>(rack: &RackView<M>, burst: &[Pending<'_>]) {
 }
 
 /// Looks the keys of a burst up in their buckets, which are cached by now, and prefetches their items.
-fn stage<'a, M: Mode, P>(cx: &Context<'a, M, P>, burst: &mut [Pending<'a>]) {
+fn stage<'a, R, M: Mode, P>(cx: &Context<'a, M, P>, burst: &mut [Pending<'a, R>]) {
     if burst.len() < 2 {
         return;
     }
@@ -232,13 +254,12 @@ fn stage<'a, M: Mode, P>(cx: &Context<'a, M, P>, burst: &mut [Pending<'a>]) {
     }
 }
 
-/// Executes `command` with the [`Lookup`] of its key, and counts it by prefix if that is on. Appends the reply, or the
-/// part of it that is ready, to `tx`. Each key of a line takes one of `requests_left`; the line pauses when none is left.
+/// Executes `command`, here or, if it is for a key of another node, there; and counts it by prefix if that is on.
 #[inline]
-fn execute<M: Mode, P: Placement>(
+fn execute<D: Dialect, M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
-    (command, bytes): (&Command<'_>, &[u8]),
+    (command, bytes): (&Command<'_, D::Reply<'_>>, &[u8]),
     lookup: Option<Lookup<'_>>,
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
@@ -248,38 +269,8 @@ fn execute<M: Mode, P: Placement>(
     {
         return executed;
     }
-    let (hits, reply) = (cx.counters.get_hits.value(), command.reply);
-    let mut buffer = KeyBuffer::default();
-    let executed = match (&command.request, lookup) {
-        (Request::Get(request), Some(lookup)) => {
-            let key = request.key.bytes(&mut buffer);
-            Executed::then(match reply {
-                Reply::Classic { with_cas, .. } => get::execute(cx, lookup, key, request.touch, with_cas, tx),
-                Reply::Meta { flags, quiet } => {
-                    MetaGet::new(request, lookup, key, flags, quiet).execute(cx, tx)
-                }
-            })
-        }
-        (Request::GetMany(request), _) => {
-            get_many::execute(cx, session, *request, command, requests_left, tx)
-        }
-        (Request::Store(request), Some(Lookup { hash, .. })) => {
-            store::execute(cx, session, request, hash, reply, request.key.bytes(&mut buffer), tx)
-        }
-        (Request::Arithmetic(request), Some(Lookup { hash, .. })) => {
-            arithmetic::execute(cx, request, hash, request.key.bytes(&mut buffer), reply, tx)
-        }
-        (Request::Delete(request), Some(Lookup { hash, .. })) => {
-            delete::execute(cx, request, hash, request.key.bytes(&mut buffer), reply, tx)
-        }
-        (Request::Touch(request), Some(Lookup { hash, .. })) => {
-            touch::execute(cx, request, hash, request.key.bytes(&mut buffer), reply, tx)
-        }
-        (Request::Debug { key }, Some(Lookup { hash, .. })) => {
-            debug::execute(cx, hash, key.bytes(&mut buffer), tx)
-        }
-        _ => administrate::execute(cx, session, command, tx),
-    };
+    let hits = cx.counters.get_hits.value();
+    let executed = D::execute(cx, session, command, lookup, requests_left, tx);
     if let Some(prefixes) = cx.prefixes
         && !matches!(executed.next, Next::Fetch(_))
     {

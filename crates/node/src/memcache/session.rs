@@ -2,9 +2,10 @@
 
 use minos_base::{KeyHash, Seconds};
 use minos_engine::{Engine, Mode, Staged, StagedOwned};
-use minos_proto::memcache::{BINARY_MAGIC, Limits, Request, Resume, compose::MetaFacts, text};
+use minos_proto::memcache::{BINARY_MAGIC, Limits, Request, Resume, compose::MetaFacts};
 
-use crate::ops::{Cold, Context, Facts, Failed, Fetch, Next, Work};
+use super::answer::Answer;
+use crate::ops::{Cold, Context, Facts, Fetch, Next, Work};
 use crate::rack::{Intent, Owner};
 
 /// The memcached protocol's state of one connection.
@@ -152,27 +153,29 @@ impl<M: Mode> Executed<M> {
     }
 
     /// The command needs an item that may be on flash.
-    pub(super) fn cold(cold: Cold, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Self {
-        Self::then(next_of(cold, hash, key, tx))
+    pub(super) fn cold(
+        cold: Cold,
+        (hash, key): (KeyHash, &[u8]),
+        reply: impl Answer,
+        tx: &mut Vec<u8>,
+    ) -> Self {
+        Self::then(next_of(cold, (hash, key), reply, tx))
     }
 }
 
 /// How a connection goes on whose command needs an item that may be on flash. A fetch that failed is answered.
-pub(super) fn next_of<M: Mode>(cold: Cold, hash: KeyHash, key: &[u8], tx: &mut Vec<u8>) -> Next<M> {
+pub(super) fn next_of<M: Mode>(
+    cold: Cold,
+    (hash, key): (KeyHash, &[u8]),
+    reply: impl Answer,
+    tx: &mut Vec<u8>,
+) -> Next<M> {
     match cold {
         Cold::Unknown(class, need) => Next::Fetch(Box::new(Fetch::of(hash, key, class, need))),
         Cold::Failed(failed) => {
-            tx.extend_from_slice(failed_text(failed));
+            reply.failed(failed, tx);
             Next::Continue
         }
-    }
-}
-
-/// The reply to a command whose item could not be fetched.
-pub(super) fn failed_text(failed: Failed) -> &'static [u8] {
-    match failed {
-        Failed::Unreadable => text::FLASH_UNREADABLE,
-        Failed::NoMemory => text::NO_MEMORY_FETCHING,
     }
 }
 

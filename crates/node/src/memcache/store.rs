@@ -1,17 +1,14 @@
 //! `set`, `add`, `replace`, `append`, `prepend`, `cas` and `ms`.
 
-use minos_base::{KeyHash, SizeClass, StoreKind};
+use minos_base::{KeyHash, SizeClass};
 use minos_engine::Mode;
-use minos_proto::memcache::{Reply, Store, Value, text};
+use minos_proto::memcache::{Store, Value};
 
 use super::{
+    answer::Answer,
     session::{Executed, MemcacheSession, Unread},
-    stored::{answer_later, respond},
 };
 use crate::ops::{self, Context, LargeStore, Next, PendingStore, Placement, StoreOperation, Stored, Work};
-
-/// Bytes of the line end behind a value.
-pub(super) const END_BYTES: usize = text::LINE_END.len();
 
 fn operation_of(request: &Store<'_>) -> StoreOperation {
     StoreOperation {
@@ -26,12 +23,12 @@ fn operation_of(request: &Store<'_>) -> StoreOperation {
 
 /// Stores a small value that has arrived; any other store is left to the caller.
 #[inline]
-pub(super) fn execute<M: Mode, P: Placement>(
+pub(super) fn execute<M: Mode, P: Placement, R: Answer>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
     request: &Store<'_>,
     hash: KeyHash,
-    reply: Reply<'_>,
+    reply: R,
     key: &[u8],
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
@@ -43,19 +40,19 @@ pub(super) fn execute<M: Mode, P: Placement>(
         Value::Pending { bytes } if cx.placement.serves(class) => {
             // Not worth a reservation.
             Executed {
-                next: Next::NeedMore { wanted_bytes: bytes as usize + END_BYTES },
+                next: Next::NeedMore { wanted_bytes: bytes as usize + R::END_BYTES },
                 unread: Unread::All,
             }
         }
         Value::Whole(value) if cx.placement.is_here(class) => {
             let stored = ops::store(cx, &operation, hash, key, value);
             match stored {
-                Stored::Cold(cold) => return Executed::cold(cold, hash, key, tx),
+                Stored::Cold(cold) => return Executed::cold(cold, (hash, key), reply, tx),
                 Stored::NoMemory if ops::may_wait(cx) => return Executed::wait(cx),
                 _ => {}
             }
             cx.counters.cmd_set.count();
-            respond(&stored, &operation, key, reply, tx);
+            reply.stored(&stored, &operation, key, tx);
             Executed::DONE
         }
         value => {
@@ -69,15 +66,15 @@ pub(super) fn execute<M: Mode, P: Placement>(
 }
 
 /// A store whose value goes into reserved memory.
-struct Large<'a> {
+struct Large<'a, R> {
     hash: KeyHash,
     key: &'a [u8],
     operation: StoreOperation,
     class: SizeClass,
-    reply: Reply<'a>,
+    reply: R,
 }
 
-impl Large<'_> {
+impl<R: Answer> Large<'_, R> {
     /// Reserves memory for the value.
     fn execute<M: Mode, P>(
         &self,
@@ -106,7 +103,9 @@ impl Large<'_> {
             return self.refuse(cx, session, value, tx);
         };
         let pending = PendingStore::new(reservation, self.hash, self.key, self.operation);
-        let mut store = Box::new(LargeStore::new(pending, self.class, permit, answer_later(self.reply)));
+        let has_line_end = R::END_BYTES > 0;
+        let mut store =
+            Box::new(LargeStore::new(pending, self.class, permit, has_line_end, self.reply.later()));
         match value {
             // A part to join is copied in any case and is usually short.
             Value::Whole(part) if self.operation.joins() => {
@@ -115,7 +114,7 @@ impl Large<'_> {
             }
             Value::Whole(value) => Executed {
                 next: Next::Away(Work::Receive { store, received_bytes: 0 }),
-                unread: Unread::End(value.len() + END_BYTES),
+                unread: Unread::End(value.len() + R::END_BYTES),
             },
             _ => Executed::then(Next::Away(Work::Receive { store, received_bytes: 0 })),
         }
@@ -130,9 +129,9 @@ impl Large<'_> {
         tx: &mut Vec<u8>,
     ) -> Executed<M> {
         cx.counters.store_no_memory.count();
-        respond(&Stored::NoMemory, &self.operation, self.key, self.reply, tx);
+        self.reply.stored(&Stored::NoMemory, &self.operation, self.key, tx);
         if !matches!(value, Value::Whole(_)) {
-            session.swallow_bytes = value.bytes() + END_BYTES as u64;
+            session.swallow_bytes = value.bytes() + R::END_BYTES as u64;
         }
         Executed::DONE
     }
@@ -144,14 +143,12 @@ impl Large<'_> {
         value_bytes: u64,
         tx: &mut Vec<u8>,
     ) -> Executed<M> {
-        let drops = self.operation.kind == StoreKind::Set || matches!(self.reply, Reply::Meta { .. });
+        let drops = self.reply.drops_too_large(self.operation.kind);
         if let Err(cold) = ops::drop_for_too_large(cx, drops, self.hash, self.key) {
-            return Executed::cold(cold, self.hash, self.key, tx);
+            return Executed::cold(cold, (self.hash, self.key), self.reply, tx);
         }
-        if !self.reply.is_silent() {
-            tx.extend_from_slice(text::TOO_LARGE);
-        }
-        session.swallow_bytes = value_bytes + END_BYTES as u64;
+        self.reply.too_large(tx);
+        session.swallow_bytes = value_bytes + R::END_BYTES as u64;
         Executed::DONE
     }
 }

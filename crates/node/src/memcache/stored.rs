@@ -1,8 +1,8 @@
-//! Replies to stores.
+//! Replies to stores in the text protocol.
 
 use minos_proto::memcache::{MetaFlags, Reply, compose, text};
 
-use super::session::failed_text;
+use super::answer::failed_text;
 use crate::{
     ops::{AnswerStore, Cold, LargeStored, StoreOperation, Stored},
     rack::NOT_OWNER,

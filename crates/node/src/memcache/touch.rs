@@ -18,7 +18,7 @@ pub(super) fn execute<M: Mode, P>(
 ) -> Executed<M> {
     let touched = match ops::entry(cx, hash, key) {
         Ok(mut entry) => ops::touch(cx, &mut entry, request.exptime).is_some(),
-        Err(cold) => return Executed::cold(cold, hash, key, tx),
+        Err(cold) => return Executed::cold(cold, (hash, key), reply, tx),
     };
     ops::count_touch(cx, touched);
     if !reply.is_silent() {

@@ -100,6 +100,8 @@ pub(crate) enum LargeStored {
 pub(crate) struct LargeStore<M: Mode> {
     pending: PendingStore<M>,
     line_end: [u8; 2],
+    /// Bytes of it to be received.
+    end_bytes: usize,
     class: SizeClass,
     /// Its memory permit, while the value is arriving or being joined.
     permit: Option<ReceivePermit>,
@@ -107,14 +109,17 @@ pub(crate) struct LargeStore<M: Mode> {
 }
 
 impl<M: Mode> LargeStore<M> {
-    /// A store of an item of `class`; with a `permit` if its value is still arriving.
+    /// A store of an item of `class`; with a `permit` if its value is still arriving. A protocol without a line end
+    /// behind values has received it as it were.
     pub(crate) fn new(
         pending: PendingStore<M>,
         class: SizeClass,
         permit: Option<ReceivePermit>,
+        has_line_end: bool,
         answer: AnswerStore,
     ) -> Self {
-        Self { pending, line_end: [0; 2], class, permit, answer }
+        let (line_end, end_bytes) = if has_line_end { ([0; 2], 2) } else { (*b"\r\n", 0) };
+        Self { pending, line_end, end_bytes, class, permit, answer }
     }
 
     fn value_bytes(&self) -> usize {
@@ -124,7 +129,7 @@ impl<M: Mode> LargeStore<M> {
 
     /// Bytes to be received: the value and its line end.
     pub(crate) fn body_bytes(&self) -> usize {
-        self.value_bytes() + self.line_end.len()
+        self.value_bytes() + self.end_bytes
     }
 
     /// The memory for the bytes from offset `received_bytes` on, as far as it is contiguous; empty when all

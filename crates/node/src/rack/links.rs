@@ -13,7 +13,7 @@ use minos_proto::memcache::{BadReply, Replies, text};
 use minos_sealed::{Ends, Keys, Purpose};
 
 use super::{
-    Forward, NOT_OWNER, RackView,
+    Forward, NOT_OWNER, RackView, Translate,
     config::RackConfig,
     holes::{Forwards, Hole},
 };
@@ -147,6 +147,7 @@ struct Batch<M: Mode> {
 struct Part {
     before: Vec<u8>,
     reply: Vec<u8>,
+    translate: Option<Translate>,
 }
 
 /// A connection whose commands are answered, and how it goes on.
@@ -254,14 +255,14 @@ impl<M: Mode, P: Poller> Links<M, P> {
         replies: &[u8],
         (rack, now): (&RackView<M>, Instant),
     ) {
-        let Forwards { holes, then } = forwards;
+        let Forwards { mut holes, then } = forwards;
         let mut from = 0;
-        let part = |hole: &Hole| {
+        let part = |hole: &mut Hole| {
             let before = replies[from..hole.at].to_vec();
             from = hole.at;
-            Part { before, reply: Vec::new() }
+            Part { before, reply: Vec::new(), translate: hole.forward.translate.take() }
         };
-        let parts: Vec<Part> = holes.iter().map(part).collect();
+        let parts: Vec<Part> = holes.iter_mut().map(part).collect();
         let (after, left) = (replies[from..].to_vec(), parts.len());
         let batch = self.free.pop().unwrap_or_else(|| {
             self.batches.push(None);
@@ -311,6 +312,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             link.moved = now;
         }
         link.output.append(&forward.bytes);
+        link.output.append(forward.tail);
         link.output.append(b"mn\r\n");
         if forward.nodes.len() == 1 && moves.is_none() {
             forward.bytes = Vec::new();
@@ -362,7 +364,11 @@ impl<M: Mode, P: Poller> Links<M, P> {
     /// Fills a hole. With the last one, the connection goes on.
     fn fill(&mut self, PartId { batch, part }: PartId, reply: Vec<u8>, permit: Option<ReceivePermit>) {
         let Some(entry) = &mut self.batches[batch] else { unreachable!("a part is filled once") };
-        entry.parts[part].reply = reply;
+        let filled = &mut entry.parts[part];
+        filled.reply = match filled.translate.take() {
+            Some(translate) => translate(&reply),
+            None => reply,
+        };
         entry.permits.extend(permit);
         entry.left -= 1;
         if entry.left > 0 {
@@ -374,7 +380,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         };
         self.free.push(batch);
         let held_bytes = connection.output.bytes().len();
-        for Part { before, reply } in &parts {
+        for Part { before, reply, .. } in &parts {
             connection.output.append(before);
             connection.output.append(reply);
         }

@@ -84,7 +84,14 @@ pub(crate) struct Forward {
     pub(crate) is_silent: bool,
     /// For the memory of a large value.
     pub(crate) permit: Option<ReceivePermit>,
+    /// What follows its bytes and is not in them.
+    pub(crate) tail: &'static [u8],
+    /// Makes the client's reply, if it does not speak the protocol of nodes.
+    pub(crate) translate: Option<Translate>,
 }
+
+/// Makes a client's reply of that of another node, or of the line that stands for it.
+pub(crate) type Translate = Box<dyn FnOnce(&[u8]) -> Vec<u8> + Send>;
 
 impl Forward {
     /// A small command for one node, whose bytes its caller fills in.
@@ -103,6 +110,8 @@ impl Forward {
             is_read: false,
             is_silent: false,
             permit: None,
+            tail: &[],
+            translate: None,
         }
     }
 }

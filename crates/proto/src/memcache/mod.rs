@@ -54,13 +54,13 @@ impl Default for Limits {
     }
 }
 
-/// A request together with the form that its reply must have.
+/// A request together with the form that its reply must have, which is the protocol's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command<'a> {
+pub struct Command<'a, R = Reply<'a>> {
     /// The request.
     pub request: Request<'a>,
     /// How to answer.
-    pub reply: Reply<'a>,
+    pub reply: R,
     /// Bytes of the line behind the last word, or behind the keys of a line that ends badly.
     pub line_end_bytes: usize,
 }
@@ -94,28 +94,29 @@ impl Reply<'_> {
     }
 }
 
-/// The result of parsing the front of the input.
+/// The result of parsing the front of the input. A protocol has its own form of replies, and of answers to what is no
+/// command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parsed<'a> {
+pub enum Parsed<'a, R = Reply<'a>, A = &'static [u8]> {
     /// A command in the first `consumed` bytes. A value that has not wholly arrived is
     /// [`Value::Pending`] and is not among them, nor is one that is too large.
     Request {
         /// The command.
-        command: Command<'a>,
+        command: Command<'a, R>,
         /// Its length in bytes.
         consumed: usize,
     },
     /// Not enough bytes for a result. Never more than [`Limits::line_bytes_max`] bytes.
     NeedMore,
     /// No command, with the answer and the bytes to skip.
-    Malformed(Malformed),
+    Malformed(Malformed<A>),
 }
 
 /// The handling of bytes that are no command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed {
+pub struct Malformed<A = &'static [u8]> {
     /// The whole answer, line end included; empty where there is to be none.
-    pub reply: &'static [u8],
+    pub reply: A,
     /// Bytes that were no command.
     pub consumed: usize,
     /// Bytes behind them to discard, whether they have arrived or not.
