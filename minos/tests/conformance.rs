@@ -29,11 +29,14 @@ fn text(output: &Output) -> String {
 fn memccapable_passes() {
     let server = common::start_plain();
     let port = server.address().port().to_string();
-    let output = run(Command::new("memccapable").args(["-h", "127.0.0.1", "-p", &port, "-a"]));
-    let text = text(&output);
-    // It prints a line for each of its 27 tests, and exits with success even if some failed.
-    assert_eq!(text.matches("[pass]").count(), 27, "{text}");
-    assert!(output.status.success() && text.contains("All tests passed"), "{text}");
+    // The text protocol, and the binary one.
+    for protocol in ["-a", "-b"] {
+        let output = run(Command::new("memccapable").args(["-h", "127.0.0.1", "-p", &port, protocol]));
+        let text = text(&output);
+        // It prints a line for each of its 27 tests, and exits with success even if some failed.
+        assert_eq!(text.matches("[pass]").count(), 27, "{text}");
+        assert!(output.status.success() && text.contains("All tests passed"), "{text}");
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use common::{
     refusal, stop,
 };
 use minos_client::{Config, StoreOptions, blocking};
-use minos_testkit::{Client, Server};
+use minos_testkit::{Client, Packet, PacketClient, Server};
 use tempfile::TempDir;
 
 /// Three times what memory holds.
@@ -223,4 +223,30 @@ fn a_region_belongs_to_the_last_server_of_its_table() {
     let flash = format!("--flash={}", path.display());
     let message = refused(&[&[&*flash], &others[..]].concat());
     assert!(message.contains("used without this region"), "{message}");
+}
+
+#[test]
+fn packets_find_what_is_on_flash() {
+    let (_folder, path) = file();
+    let server = serve("store", &path);
+    fill(&mut connect(&server));
+    let mut client = PacketClient::connect(server.address()).unwrap();
+    let keys = || (0..KEYS).step_by(97).map(|key| (key, format!("key{key}")));
+    let reads: Vec<u8> = keys().flat_map(|(_, key)| Packet::of(0x0d, key).bytes()).collect();
+    client.send(reads).unwrap();
+    for (number, key) in keys() {
+        let got = client.answer().unwrap().unwrap();
+        assert!(got.key == key.as_bytes() && got.value == value(number), "{key}");
+    }
+    for (number, key) in keys() {
+        let joined = client.ask(&Packet { value: b"!".to_vec(), ..Packet::of(0x0e, &key) }).unwrap();
+        assert_eq!(joined.status, 0, "{key}");
+        let touched = client.ask(&Packet::touch(0x1d, &key, 0)).unwrap();
+        assert_eq!(touched.value, [&value(number)[..], b"!"].concat());
+        assert_eq!(client.ask(&Packet { cas: touched.cas, ..Packet::of(0x04, &key) }).unwrap().status, 0);
+        assert_eq!(client.ask(&Packet::of(0x00, &key)).unwrap().status, 1);
+    }
+    assert_eq!(client.ask(&Packet::new(0x08)).unwrap().status, 0);
+    assert_eq!(found(&mut connect(&server)), 0);
+    stop(server);
 }

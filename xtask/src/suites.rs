@@ -27,8 +27,9 @@ const HUGE_TESTS: &str = "65536";
 /// would have other features, and be built once more.
 const SERVER_TESTS: [&str; 7] =
     ["test", "--workspace", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
-const FUZZ_TARGETS: [&str; 8] = [
+const FUZZ_TARGETS: [&str; 9] = [
     "memcache_parse",
+    "memcache_packet",
     "memcache_execute",
     "memcache_reply",
     "resp_reply",

@@ -218,20 +218,22 @@ fn a_drip_is_closed() {
 }
 
 #[test]
-fn a_binary_client_is_closed_at_once() {
+fn the_first_byte_decides_for_the_binary_protocol() {
     let server = start(ServerConfig::new(2));
     let mut text = server.connect();
-    // A binary `version`, its first byte alone, and a request with a line end in it.
-    for pieces in [
-        &[&b"\x80\x0b\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"[..]][..],
-        &[b"\x80"],
-        &[b"\x80\0\0\n\r\n"],
-    ] {
-        let mut binary = server.connect();
-        pieces.iter().for_each(|piece| binary.send(piece));
-        assert_eq!(rest(&mut binary), "");
+    let noop = b"\x80\x0a\0\0\0\0\0\0\0\0\0\0name\0\0\0\0\0\0\0\0";
+    let mut binary = server.connect();
+    // Its first byte alone, and the rest in two pieces.
+    for piece in [&noop[..1], &noop[1..20], &noop[20..]] {
+        binary.send(piece);
     }
-    assert_eq!(text.metric("binary_refused"), 3);
+    let mut reply = [0; 24];
+    binary.reader.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply[..2], b"\x81\x0a");
+    // It stays with the protocol, in which this is no packet.
+    binary.send(b"get a\r\n");
+    assert_eq!(rest(&mut binary), "");
+    assert_eq!(text.metric("binary_connections"), 1);
     // After the first byte it is a byte like any other.
     text.send(b"\x80\x80\r\n");
     assert_eq!(text.line(), "ERROR\r\n");

@@ -3,7 +3,7 @@
 //!
 //! [`Server`] starts memcached, Redis, etcd or Minos on a free loopback port with persistence off and
 //! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
-//! time. [`Model`] is a plain map, the reference for a store. [`history`] checks that concurrent clients'
+//! time, [`PacketClient`] the binary one. [`Model`] is a plain map, the reference for a store. [`history`] checks that concurrent clients'
 //! results are linearizable. [`eviction`] computes the exact hit ratio of a policy. [`network`] is a faulty
 //! network in virtual time. [`faulty`] wraps pollers and ports in twins with faults. [`turns`] are recorded turns of workers, for the server and its simulator.
 
@@ -30,9 +30,11 @@ pub mod faulty;
 pub mod history;
 mod model;
 pub mod network;
+mod packets;
 mod server;
 pub mod turns;
 
 pub use client::{Client, Found};
 pub use model::{Model, ModelItem};
+pub use packets::{Answer, Packet, PacketClient};
 pub use server::{Server, StartError};

@@ -1,6 +1,7 @@
 //! Racks of real processes: any client of any node sees one store, whatever happens to nodes.
 
 mod apart;
+mod binary;
 mod copies;
 mod cut;
 #[cfg(feature = "etcd")]

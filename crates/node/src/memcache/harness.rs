@@ -189,6 +189,7 @@ impl<M: Mode> Session<M> {
             return false;
         }
         let input = std::mem::take(&mut self.input);
+        self.state.begins_binary(&input);
         let mut cx = Context {
             store: &self.store,
             clock: &self.clock,

@@ -8,6 +8,7 @@
 mod administrate;
 mod answer;
 mod arithmetic;
+mod binary;
 mod debug;
 mod delete;
 mod get;

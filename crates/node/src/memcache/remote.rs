@@ -2,7 +2,7 @@
 
 use minos_base::{Exptime, KeyHash, SizeClass};
 use minos_engine::Mode;
-use minos_proto::memcache::{Command, Request, Store, Value, text};
+use minos_proto::memcache::{Command, Key, Request, Store, Value, base64, text};
 
 use super::{
     answer::Answer,
@@ -139,9 +139,20 @@ fn leave<M: Mode, P>(cx: &mut Context<'_, M, P>, hash: KeyHash, forward: Forward
 /// The command that removes the item whose new value is too large.
 fn without_value(store: &Store<'_>) -> Vec<u8> {
     let mut bytes = b"md ".to_vec();
-    bytes.extend_from_slice(store.key.text());
-    bytes.extend_from_slice(if store.key.is_base64() { b" b q\r\n" } else { b" q\r\n" });
+    let is_encoded = say_key(store.key, &mut bytes);
+    bytes.extend_from_slice(if is_encoded { b" b q\r\n" } else { b" q\r\n" });
     bytes
+}
+
+/// Appends a key as a word of a line; true if that is in base64, as it must be if its bytes are no word.
+pub(super) fn say_key(key: Key<'_>, words: &mut Vec<u8>) -> bool {
+    let is_word = key.text().iter().all(|&byte| byte > b' ');
+    if is_word {
+        words.extend_from_slice(key.text());
+    } else {
+        base64::encode(key.text(), words);
+    }
+    !is_word || key.is_base64()
 }
 
 /// The part of a line of keys that asks for one of them.

@@ -7,8 +7,9 @@ use minos_proto::memcache::{Command, KeyBuffer, Malformed, Parsed, Request, Valu
 
 use super::{
     answer::Answer,
+    binary::Binary,
     remote,
-    session::{Executed, Lookup, MemcacheSession, Unread},
+    session::{Executed, Lookup, MemcacheSession, Unread, Wire},
     text::Text,
 };
 use crate::ops::{Context, Fetch, Fetched, Next, Placement, Prefixes};
@@ -69,7 +70,10 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
-    let (consumed, next) = serve_bursts::<Text, M, P>(cx, session, input, requests_left, tx);
+    let (consumed, next) = match session.wire {
+        Some(Wire::Binary) => serve_bursts::<Binary, M, P>(cx, session, input, requests_left, tx),
+        _ => serve_bursts::<Text, M, P>(cx, session, input, requests_left, tx),
+    };
     if cx.holes.is_empty() {
         return (consumed, next);
     }

@@ -2,7 +2,7 @@
 
 use minos_base::{KeyHash, Seconds};
 use minos_engine::{Engine, Mode, Staged, StagedOwned};
-use minos_proto::memcache::{BINARY_MAGIC, Limits, Request, Resume, compose::MetaFacts};
+use minos_proto::memcache::{Limits, Request, Resume, binary, compose::MetaFacts};
 
 use super::answer::Answer;
 use crate::ops::{Cold, Context, Facts, Fetch, Next, Work};
@@ -25,8 +25,15 @@ pub(crate) struct MemcacheSession {
     pub(crate) awaits_hello: bool,
     /// The other end is another node, which forwards only what belongs here.
     pub(crate) is_peer: bool,
-    /// True once the client has sent anything.
-    has_spoken: bool,
+    /// The form of its requests and replies, once the client has sent anything.
+    pub(super) wire: Option<Wire>,
+}
+
+/// The forms of the memcached protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wire {
+    Text,
+    Binary,
 }
 
 impl MemcacheSession {
@@ -41,14 +48,31 @@ impl MemcacheSession {
             has_changed: false,
             awaits_hello: false,
             is_peer: false,
-            has_spoken: false,
+            wire: None,
         }
     }
 
-    /// True if `input`, the first bytes of a connection, belongs to memcached's binary protocol.
+    /// Takes the form of the protocol from `input`, the first bytes of a connection; true if it is the binary one.
     #[inline]
     pub(crate) fn begins_binary(&mut self, input: &[u8]) -> bool {
-        !std::mem::replace(&mut self.has_spoken, true) && input.first() == Some(&BINARY_MAGIC)
+        self.wire.is_none() && self.choose(input)
+    }
+
+    #[cold]
+    fn choose(&mut self, input: &[u8]) -> bool {
+        let is_binary = !self.is_peer && input.first() == Some(&binary::MAGIC);
+        self.wire = Some(if is_binary { Wire::Binary } else { Wire::Text });
+        is_binary
+    }
+
+    /// The last words on a connection: `text`, a line of the text protocol, in the form that the client reads.
+    pub(crate) fn farewell(&self, text: &[u8]) -> Vec<u8> {
+        if self.wire != Some(Wire::Binary) {
+            return text.to_vec();
+        }
+        let mut packet = Vec::new();
+        super::binary::fail(binary::Reply::NOOP, text, &mut packet);
+        packet
     }
 
     /// Discards the bytes of a refused value at the front of `input`; returns their number.

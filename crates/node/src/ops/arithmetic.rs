@@ -86,11 +86,14 @@ struct Current {
 fn current<M: Mode>(operation: &CountOperation, entry: &Entry<'_, M>) -> Result<Option<Current>, Counted> {
     let Some(item) = entry.item() else { return Ok(None) };
     let facts = Facts::from(&*item);
-    if facts.value_bytes == 0 || facts.value_bytes > NUMBER_BYTES_MAX as u64 {
+    if facts.value_bytes == 0 {
         return Err(Counted::Failed(Failure::NotANumber));
     }
     if operation.unique != 0 && operation.unique != facts.cas {
         return Err(Counted::OtherCas);
+    }
+    if facts.value_bytes > NUMBER_BYTES_MAX as u64 {
+        return Err(Counted::Failed(Failure::NotANumber));
     }
     match number::unsigned(item.value()) {
         Some(value) => Ok(Some(Current { value, facts })),

@@ -1,7 +1,5 @@
 //! One visit to a connection that has something to do: receive, serve, reply.
 
-use std::sync::Once;
-
 use minos_engine::Mode;
 use minos_net::{Io, Progress};
 
@@ -21,11 +19,6 @@ use crate::{
 
 /// Receive calls in one visit. They bound a visit that discards bytes, which count as no request.
 const VISIT_RECEIPTS_MAX: usize = 8;
-
-/// Logged once when a client's protocol is not served.
-const BINARY: &str = "a client speaks memcached's binary protocol, which is not served; its connections are closed. \
-    Set it to the text (ASCII) protocol: `binary=False` in pylibmc, `OPT_BINARY_PROTOCOL` off and \
-    `memcached.sess_binary_protocol = 0` in PHP; memjs and bmemcached know no other";
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Serves at most `requests_max` requests of a connection that was lent to this worker. Returns the
@@ -140,8 +133,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                     return self.greet(connection, input);
                 }
                 if session.begins_binary(input) {
-                    self.refuse_binary(connection);
-                    return (input.len(), Next::Close);
+                    self.mine.metrics.binary_connections.add(1);
                 }
                 let fetched = if M::HAS_FLASH { connection.fetched.take() } else { None };
                 let (mut cx, tx) = self.context();
@@ -176,14 +168,6 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
         tracing::warn!("another node takes this one for a node of another rack, or of another number");
         (input.len(), Next::Close)
-    }
-
-    #[cold]
-    fn refuse_binary(&self, connection: &Connection) {
-        static WARNING: Once = Once::new();
-        self.mine.metrics.binary_refused.add(1);
-        let client = connection.stream.peer_text();
-        WARNING.call_once(|| tracing::warn!(client, "{BINARY}"));
     }
 
     /// Sends the composed replies in one call and returns how the visit goes on.

@@ -21,7 +21,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 
     /// Forwards a command whose value has arrived.
     pub(super) fn forward_collected(&mut self, mut connection: Box<Connection>, forward: Forward) {
-        if forward.bytes.ends_with(text::LINE_END) {
+        if !forward.tail.is_empty() || forward.bytes.ends_with(text::LINE_END) {
             return self.forward(connection, Forwards::one(forward), &[]);
         }
         connection.output.append(text::BAD_CHUNK);

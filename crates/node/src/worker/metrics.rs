@@ -54,8 +54,8 @@ worker_counters! {
     idle_closed,
     /// Connections closed because a request outgrew the buffer.
     buffer_overflows,
-    /// Connections closed because their client speaks memcached's binary protocol.
-    binary_refused,
+    /// Connections whose client speaks memcached's binary protocol.
+    binary_connections,
     /// Times that replies waited until changes were durable.
     replies_held,
     /// Most bytes of replies kept for a connection whose client did not take them.

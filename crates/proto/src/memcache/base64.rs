@@ -22,7 +22,7 @@ const fn decode_table() -> [u8; 256] {
 ///
 /// `None` when `text` holds no whole groups of four, when its padding is invalid, or when `out` is too
 /// short for three bytes a group.
-pub(super) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
+pub fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
     let counted = text.iter().filter(|&&byte| DECODED[usize::from(byte)] != SKIPPED).count();
     if counted == 0 || !counted.is_multiple_of(4) || counted / 4 * 3 > out.len() {
         return None;
@@ -47,7 +47,7 @@ pub(super) fn decode(text: &[u8], out: &mut [u8]) -> Option<usize> {
 }
 
 /// Appends the base64 form of `bytes`, padded.
-pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     for group in bytes.chunks(3) {
         let (a, b, c) = (group[0], group.get(1).copied(), group.get(2).copied());
         let symbol = |bits: u8| ALPHABET[usize::from(bits & 0x3f)];

@@ -46,10 +46,11 @@ pub fn stat(tx: &mut Vec<u8>, name: &str, value: &dyn Display) {
     tx.extend_from_slice(text::LINE_END);
 }
 
-/// Appends a line of `stats detail dump`: a prefix with its counts of gets, hits, sets and deletes.
+/// Appends a line of `stats detail dump`: a prefix with its counts of gets, hits, sets and deletes. Control characters,
+/// which keys of the binary protocol may have, become spaces.
 pub fn prefix(tx: &mut Vec<u8>, prefix: &[u8], [gets, hits, sets, deletes]: [u64; 4]) {
     tx.extend_from_slice(b"PREFIX ");
-    tx.extend_from_slice(prefix);
+    tx.extend(prefix.iter().map(|&byte| if byte.is_ascii_control() { b' ' } else { byte }));
     // Writing to a Vec does not fail.
     let _ = write!(tx, " get {gets} hit {hits} set {sets} del {deletes}\r\n");
 }

@@ -1,11 +1,13 @@
-//! The memcached text protocol, classic and meta: bytes to [`Command`]s, outcomes to bytes.
+//! The memcached text protocol, classic and meta: bytes to [`Command`]s, outcomes to bytes. The binary protocol, whose
+//! requests are the same, is in [`binary`].
 //!
 //! The model is memcached: its error texts, the order of its checks, the bytes that it skips after
 //! an error, and the numbers that it accepts. Where its versions differ in a malformed line,
 //! 1.6.45 is followed; `docs/memcached.md` has the table. Where memcached closes a connection
 //! without an answer, so does this parser.
 
-mod base64;
+pub mod base64;
+pub mod binary;
 mod classic;
 pub mod compose;
 mod flags;
@@ -29,11 +31,6 @@ pub use request::{
 };
 
 use line::Line;
-
-/// First byte of a request in memcached's binary protocol, which is not served here.
-///
-/// A connection whose very first byte this is can be closed at once; later it is a byte like any other.
-pub const BINARY_MAGIC: u8 = 0x80;
 
 /// Shortest line that can be a command, in bytes, its line end included.
 const LINE_BYTES_MIN: usize = 4;

@@ -11,6 +11,7 @@ macro_rules! in_mode {
         mod $name {
             type Session = crate::memcache::harness::Session<minos_engine::$mode>;
 
+            mod binary;
             mod commands;
             mod large;
             mod meta;
