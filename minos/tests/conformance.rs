@@ -69,3 +69,20 @@ fn pymemcache_passes() {
     // The six that are skipped need TLS.
     assert!(text.contains("passed") && !text.contains("failed"), "{text}");
 }
+
+#[test]
+fn clients_of_the_binary_protocol_work() {
+    let server = common::start_plain();
+    let port = server.address().port().to_string();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/binary_clients.py");
+    let output = run(Command::new(python()).args([script, &port]));
+    assert!(output.status.success(), "{}", text(&output));
+    if !common::is_memcached() {
+        // Each has had a connection of its own.
+        let stats = common::connect(&server).stats("minos").unwrap();
+        let count = |(name, value): &(String, String)| {
+            name.ends_with(":binary_connections").then(|| value.parse::<u32>().unwrap())
+        };
+        assert!(stats.iter().filter_map(count).sum::<u32>() >= 3, "{stats:?}");
+    }
+}

@@ -30,11 +30,19 @@ const NEEDS: [Need; 12] = [
     Need { program: "ethtool", package: "ethtool", service: None },
 ];
 
-/// The virtual environment with pymemcache.
+/// The virtual environment with clients for Python.
 const ENVIRONMENT: &str = "venv";
-/// Packages that pymemcache's own tests and `load_files.py` import.
-const PYTHON_PACKAGES: [&str; 5] = ["pymemcache==4.0.0", "pytest", "faker", "zstd", "xxhash"];
-const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash";
+/// Packages that pymemcache's own tests, `load_files.py` and `binary_clients.py` import.
+const PYTHON_PACKAGES: [&str; 7] = [
+    "pymemcache==4.0.0",
+    "pytest",
+    "faker",
+    "zstd",
+    "xxhash",
+    "pylibmc==1.6.3",
+    "python-binary-memcached==0.33.0",
+];
+const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash, pylibmc, bmemcached";
 
 /// Installs missing programs. A failed installation is only reported: the test that needs it fails with the
 /// reason, and the others still run.
