@@ -54,8 +54,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.reader_of(hash).tag_match(hash).and_then(Slot::class)
     }
 
-    /// Stage 1 of a lookup: asks for the cache line of the key's bucket (MICA §4.3.2).
-    #[inline]
+    /// Stage 1 of a lookup: asks for the cache line of the key's bucket (MICA §4.3.2). A few instructions, which each
+    /// protocol has in its own loop.
+    #[inline(always)]
     pub fn prefetch_bucket(&self, hash: KeyHash) {
         self.reader_of(hash).prefetch_bucket(hash);
     }

@@ -96,8 +96,9 @@ pub(super) struct Lookup<'a> {
     pub(super) staged_there: Option<StagedOwned<'a>>,
 }
 
+/// Each form of the protocol has a loop of its own for its bursts, so the compiler has to be told that these belong there.
 impl<'a> Lookup<'a> {
-    #[inline]
+    #[inline(always)]
     pub(super) fn of<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8], intent: Intent) -> Self {
         let hash = cx.store.hash(key);
         let owner = cx.rack.and_then(|rack| rack.elsewhere(key, intent));
@@ -105,7 +106,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// Asks for the cache line in which the key's item is looked up.
-    #[inline]
+    #[inline(always)]
     pub(super) fn prefetch<M: Mode, P>(&self, cx: &Context<'_, M, P>) {
         match (self.owner, cx.rack) {
             (Some(owner), Some(rack)) => rack.prefetch(owner, self.hash),
@@ -114,7 +115,7 @@ impl<'a> Lookup<'a> {
     }
 
     /// Reads the content of the key's bucket and asks for the item.
-    #[inline]
+    #[inline(always)]
     pub(super) fn stage<M: Mode, P>(&mut self, cx: &Context<'a, M, P>) {
         match (self.owner, cx.rack) {
             (Some(owner), Some(rack)) => self.staged_there = rack.stage(owner, self.hash),
@@ -220,6 +221,26 @@ pub(super) fn meta_facts<'k>(facts: &Facts, key: &'k [u8], now: Seconds) -> Meta
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_words_are_in_the_form_that_the_client_reads() {
+        let line = b"SERVER_ERROR flash failed\r\n";
+        for (first, is_peer, is_binary) in
+            [(&b"\x80"[..], false, true), (b"get k\r\n", false, false), (b"\x80", true, false)]
+        {
+            let limits = Limits { value_bytes_max: 1000, line_bytes_max: 1000 };
+            let mut session = MemcacheSession { is_peer, ..MemcacheSession::new(limits, 1000) };
+            assert_eq!(session.begins_binary(first), is_binary);
+            // Later bytes change nothing.
+            assert!(!session.begins_binary(b"\x80") && !session.begins_binary(b"get k\r\n"));
+            let said = session.farewell(line);
+            if is_binary {
+                assert_eq!(said, b"\x81\x0a\0\0\0\0\0\x84\0\0\0\x0c\0\0\0\0\0\0\0\0\0\0\0\0flash failed");
+            } else {
+                assert_eq!(said, line);
+            }
+        }
+    }
 
     #[test]
     fn a_refused_value_is_discarded_and_nothing_behind_it() {
