@@ -145,6 +145,8 @@ impl<M: Mode, I: Io> Driver<M, I> {
     /// Runs until the server is to stop.
     pub(crate) fn run(mut self) {
         let (mut ticked, mut faded) = (Instant::now(), Instant::now());
+        // The coordinator hears at once of a process that has begun: its unit reads nothing here before.
+        self.tell();
         while !self.shared.stop.is_requested() {
             // Questions are repeated while a micro-shard moves to this node.
             let tick = if self.member.is_pulling() { ASK } else { self.patience };
