@@ -15,6 +15,16 @@ fn failure_text(failure: Failure) -> &'static [u8] {
     }
 }
 
+/// What a request asks of its item.
+pub(super) fn operation(request: &Arithmetic<'_>) -> CountOperation {
+    CountOperation {
+        decrement: request.decrement,
+        delta: request.delta,
+        unique: request.unique,
+        initial: request.vivify.map(|wanted| wanted.initial),
+    }
+}
+
 /// Counts up or down.
 pub(super) fn execute<M: Mode, P>(
     cx: &Context<'_, M, P>,
@@ -24,17 +34,11 @@ pub(super) fn execute<M: Mode, P>(
     reply: Reply<'_>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let operation = CountOperation {
-        decrement: request.decrement,
-        delta: request.delta,
-        unique: request.unique,
-        initial: request.vivify.map(|wanted| wanted.initial),
-    };
     let mut entry = match ops::entry(cx, hash, key) {
         Ok(entry) => entry,
         Err(cold) => return Executed::cold(cold, (hash, key), reply, tx),
     };
-    let counted = ops::count(cx, &operation, &mut entry);
+    let counted = ops::count(cx, &operation(request), &mut entry);
     if matches!(counted, Counted::NoRoomYet) {
         return Executed::wait(cx);
     }

@@ -19,7 +19,7 @@ pub(crate) struct MemcacheSession {
     pub(crate) resume: Option<Resume>,
     /// Where a partly sent `stats conns` continues: the number of a connection.
     pub(super) listed: Option<u64>,
-    /// A command since the last reply may have changed something, in a store above flash.
+    /// A command since the last reply may have changed something, in a store above flash or a node of a rack.
     pub(crate) has_changed: bool,
     /// The other end is another node of the rack, which has still to say so.
     pub(crate) awaits_hello: bool,

@@ -39,7 +39,9 @@ impl Heats {
             let [reads, changes] = [reads, changes].map(|count| {
                 let counted = count.load(Relaxed);
                 // What is counted meanwhile stays.
-                count.fetch_sub(counted.div_ceil(2), Relaxed);
+                if counted > 0 {
+                    count.fetch_sub(counted.div_ceil(2), Relaxed);
+                }
                 counted
             });
             sampled = sampled.saturating_add(reads).saturating_add(changes);

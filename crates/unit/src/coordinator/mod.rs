@@ -397,9 +397,7 @@ impl Coordinator {
     /// True until the micro-shard is taken from its owner.
     fn is_copying(&self, it: &Move) -> bool {
         let place = self.directory.place(it.pull.id.micro_shard);
-        place.is_some_and(|place| {
-            place.is_serving && (place.node, place.epoch) == (it.pull.from, it.pull.epoch)
-        })
+        place.is_some_and(|place| place.is_served(it.pull.from, it.pull.epoch))
     }
 
     fn is_alive(&self, now_us: u64, id: ServerId) -> bool {

@@ -66,6 +66,11 @@ impl Place {
     fn first(node: ServerId) -> Self {
         Self { node, epoch: 1, since: 1, is_serving: true }
     }
+
+    /// True if the node serves the micro-shard, and has since this epoch.
+    pub(crate) fn is_served(self, node: ServerId, epoch: Epoch) -> bool {
+        self.is_serving && (self.node, self.epoch) == (node, epoch)
+    }
 }
 
 /// A node of another unit that has a copy of a micro-shard's items, and takes in what changes at their owner.

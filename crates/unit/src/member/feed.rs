@@ -7,7 +7,7 @@ use minos_rack::{MicroShard, ServerId};
 
 use super::{Effect, Member};
 use crate::{
-    Asked, FeedId, Message, More, MoveId,
+    Asked, Epoch, FeedId, Message, More, MoveId, Place,
     switches::{Safeguard, is_on},
 };
 
@@ -61,7 +61,7 @@ struct Fed {
 struct Sent {
     more: More,
     changes: Vec<(MicroShard, KeyHash)>,
-    epoch: crate::Epoch,
+    epoch: Epoch,
     /// The last hand-over before it.
     handed: u64,
     since_us: u64,
@@ -83,7 +83,7 @@ impl Feed {
     }
 
     /// Answers the question that waits, if there is something to say.
-    fn answer(&mut self, now_us: u64, (epoch, handed): (crate::Epoch, u64)) -> Option<Message> {
+    fn answer(&mut self, now_us: u64, (epoch, handed): (Epoch, u64)) -> Option<Message> {
         let is_due = |more: &More| more.due > 0 && epoch >= more.due;
         let has_news = |more: &More| !self.pending.is_empty() || is_due(more);
         let more = self.question.filter(|more| self.sent.is_none() && has_news(more))?;
@@ -157,8 +157,7 @@ impl Member {
     pub(super) fn owns(&self, asked: Asked) -> bool {
         let micro_shard = asked.id.micro_shard;
         let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
-        let is_place =
-            |place: crate::Place| place.is_serving && (place.node, place.epoch) == (self.id, asked.epoch);
+        let is_place = |place: Place| place.is_served(self.id, asked.epoch);
         let word = self.shards.get(micro_shard.0 as usize).map(|shard| shard.word);
         place.is_some_and(is_place) && word.is_some_and(|word| word.is_valid() && word.epoch == asked.epoch)
     }
@@ -260,9 +259,7 @@ impl Member {
         for (node, feed) in &mut self.feeds {
             feed.shards.retain(|micro_shard, fed| {
                 let place = directory.place(*micro_shard);
-                let is_mine = place.is_some_and(|place| {
-                    place.is_serving && (place.node, place.epoch) == (self.id, fed.asked.epoch)
-                });
+                let is_mine = place.is_some_and(|place| place.is_served(self.id, fed.asked.epoch));
                 let listed = directory.follower(*micro_shard, *node);
                 let is_listed = listed.is_some_and(|follower| follower.number == fed.asked.id.number);
                 let is_kept = is_mine && (is_listed || !fed.was_listed);

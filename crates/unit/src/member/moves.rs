@@ -163,9 +163,8 @@ impl Member {
         let MoveId { micro_shard, number } = pull.id;
         let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
         let Some(shard) = self.shards.get_mut(micro_shard.0 as usize) else { return };
-        let is_sound = place.is_some_and(|place| {
-            place.is_serving && (place.node, place.epoch) == (pull.from, pull.epoch) && place.node != self.id
-        });
+        let is_sound =
+            place.is_some_and(|place| place.is_served(pull.from, pull.epoch) && place.node != self.id);
         let follows = shard.follow.as_ref().map(|it| it.id().number);
         let newest = shard.target.as_ref().map(|it| it.pull.id.number).max(follows).unwrap_or(0);
         let is_new = number > shard.closed.max(newest);

@@ -10,8 +10,8 @@ use minos_proto::memcache::{
 
 use super::fail;
 use crate::{
-    memcache::session::Executed,
-    ops::{self, Context, CountOperation, Counted, DeleteOperation, Deleted, Failure},
+    memcache::{arithmetic::operation, session::Executed},
+    ops::{self, Context, Counted, DeleteOperation, Deleted, Failure},
 };
 
 /// Counts up or down.
@@ -22,17 +22,11 @@ pub(super) fn count<M: Mode, P>(
     reply: Reply,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let operation = CountOperation {
-        decrement: request.decrement,
-        delta: request.delta,
-        unique: request.unique,
-        initial: request.vivify.map(|wanted| wanted.initial),
-    };
     let mut entry = match ops::entry(cx, hash, key) {
         Ok(entry) => entry,
         Err(cold) => return Executed::cold(cold, (hash, key), reply, tx),
     };
-    let counted = ops::count(cx, &operation, &mut entry);
+    let counted = ops::count(cx, &operation(request), &mut entry);
     if let (Counted::Vivified(..), Some(wanted)) = (&counted, request.vivify) {
         entry.set_expiry(wanted.exptime.on(cx.clock, cx.now));
     }

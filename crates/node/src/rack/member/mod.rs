@@ -81,7 +81,6 @@ pub(crate) struct Driver<M: Mode, I: Io> {
     patience: Duration,
     /// True if workers may go by older routes.
     is_dirty: bool,
-    reads_copies: bool,
 }
 
 impl<M: Mode, I: Io> Driver<M, I> {
@@ -137,7 +136,6 @@ impl<M: Mode, I: Io> Driver<M, I> {
             transport,
             patience: managed.read_copies.map_or(patience, |old| patience.min(old / FRESHENED)),
             is_dirty: false,
-            reads_copies: managed.read_copies.is_some(),
         };
         Ok((driver, copier, visitors))
     }
@@ -250,9 +248,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
             Effect::Send(to, message) => self.settled(|it| it.transport.send(to, message)),
             Effect::Feed(micro_shard) => routes.feed(micro_shard.0, true),
             Effect::StopFeeding(micro_shard) => routes.feed(micro_shard.0, false),
-            Effect::ReadCopy(micro_shard, is_copied) => {
-                routes.copy(micro_shard.0, is_copied && self.reads_copies);
-            }
+            Effect::ReadCopy(micro_shard, is_copied) => routes.copy(micro_shard.0, is_copied),
             Effect::Fresh(until_us) => routes.freshen(until_us),
             Effect::Confirm(number) => {
                 self.rack.handing.confirm(number);
