@@ -191,7 +191,12 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
 
     /// Sets when the item expires; 0 is never.
     pub fn set_expiry(&mut self, expiry: Seconds) {
-        self.rewrite(|state| *state = state.expiring(expiry));
+        self.set_expiry_early(expiry, 0);
+    }
+
+    /// As [`Entry::set_expiry`], with [`ItemMeta::early_ms`].
+    pub fn set_expiry_early(&mut self, expiry: Seconds, early_ms: u16) {
+        self.rewrite(|state| *state = state.expiring(expiry, early_ms));
     }
 
     /// Marks the item as stale, or not.

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! word 0   CAS unique
-//! word 1   key was encoded (1) | expiry in seconds, 0 = never (31) | client flags (32)
+//! word 1   key was encoded (1) | expires early (1) | expiry in seconds, 0 = never (30)
+//!         | client flags (32), or milliseconds by which it expires early (10) and client flags (22)
 //! word 2   value bytes (31) | key bytes (8) | win sent, stale, fetched (3)
 //!          | flush generation (3) | last access in seconds modulo 2^19, or more of the generation (19)
 //! then     key, value, rounded up to a word
@@ -38,14 +39,13 @@ const KEY_SHIFT: u32 = 25;
 const VALUE_SHIFT: u32 = 33;
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (64 - VALUE_SHIFT));
 
-/// The latest expiry that fits beside the flags: 68 years after the start of the clock.
-const EXPIRY_MAX: Seconds = Seconds::MAX >> 1;
+/// The latest expiry that fits beside the flags: 34 years after the start of the clock.
+const EXPIRY_MAX: Seconds = Seconds::MAX >> 2;
 const ENCODED_KEY_SHIFT: u32 = 63;
-
-/// The second word of a header. Later expiries than the latest become that.
-fn life(expiry: Seconds, flags: u32, encoded_key: bool) -> u64 {
-    u64::from(encoded_key) << ENCODED_KEY_SHIFT | u64::from(expiry.min(EXPIRY_MAX)) << 32 | u64::from(flags)
-}
+const EARLY: u64 = 1 << 62;
+/// Of the flags word of an item that expires early.
+const EARLY_SHIFT: u32 = 22;
+const EARLY_MS_MAX: u16 = 999;
 
 /// An access is recorded again when the last recorded one is this old, in seconds, as in memcached.
 const ACCESS_AGE_S: u64 = 60;
@@ -57,6 +57,9 @@ pub struct ItemMeta {
     pub flags: u32,
     /// When it expires, on the store's clock; 0 is never.
     pub expiry: Seconds,
+    /// Milliseconds before `expiry` at which it expires for readers that look at them, below 1000. The table itself
+    /// knows whole seconds. Beside flags from 2^22 on they are forgotten, because both share a word.
+    pub early_ms: u16,
     /// CAS unique; `None` for the next one.
     pub cas: Option<u64>,
     /// It is marked as stale (meta protocol).
@@ -65,6 +68,37 @@ pub struct ItemMeta {
     pub win_sent: bool,
     /// The client spelled the key in an encoding, and readers are to see it so (meta protocol).
     pub encoded_key: bool,
+}
+
+impl ItemMeta {
+    /// Flags and milliseconds in one word, and true if the latter are in it.
+    pub fn flags_word(&self) -> (u32, bool) {
+        if self.early_ms == 0 || self.flags >> EARLY_SHIFT != 0 || self.expiry == 0 {
+            return (self.flags, false);
+        }
+        (u32::from(self.early_ms.min(EARLY_MS_MAX)) << EARLY_SHIFT | self.flags, true)
+    }
+
+    /// The same properties with flags and milliseconds from [`ItemMeta::flags_word`].
+    pub fn with_flags_word(self, (word, is_early): (u32, bool)) -> Self {
+        let (flags, early_ms) = flags_and_early_ms(word, is_early);
+        Self { flags, early_ms, ..self }
+    }
+
+    /// The second word of a header. Later expiries than the latest become that.
+    #[inline]
+    fn life(&self) -> u64 {
+        let (word, is_early) = self.flags_word();
+        u64::from(self.encoded_key) << ENCODED_KEY_SHIFT
+            | if is_early { EARLY } else { 0 }
+            | u64::from(self.expiry.min(EXPIRY_MAX)) << 32
+            | u64::from(word)
+    }
+}
+
+#[inline]
+fn flags_and_early_ms(word: u32, is_early: bool) -> (u32, u16) {
+    if is_early { (word & ((1 << EARLY_SHIFT) - 1), (word >> EARLY_SHIFT) as u16) } else { (word, 0) }
 }
 
 /// A snapshot of an item's header: everything but key and value.
@@ -119,7 +153,7 @@ impl ItemState {
         let flags = if meta.stale { STALE } else { 0 } | if meta.win_sent { WIN_SENT } else { 0 };
         let sizes = self.shape & (u64::MAX << KEY_SHIFT);
         let shape = sizes | flags | generation.stamp(now);
-        Self { cas, life: life(meta.expiry, meta.flags, meta.encoded_key), shape, now }
+        Self { cas, life: meta.life(), shape, now }
     }
 
     pub(crate) fn with_cas(self, cas: u64) -> Self {
@@ -139,8 +173,25 @@ impl ItemState {
     }
 
     /// Client flags.
+    #[inline]
     pub fn flags(&self) -> u32 {
-        self.life as u32
+        flags_and_early_ms(self.life as u32, self.is_early()).0
+    }
+
+    /// As [`ItemMeta::flags_word`].
+    pub fn flags_word(&self) -> (u32, bool) {
+        (self.life as u32, self.is_early())
+    }
+
+    /// Milliseconds before [`ItemState::expiry`] at which it expires for readers that look at them.
+    #[inline]
+    pub fn early_ms(&self) -> u16 {
+        flags_and_early_ms(self.life as u32, self.is_early()).1
+    }
+
+    #[inline]
+    fn is_early(&self) -> bool {
+        self.life & EARLY != 0
     }
 
     /// CAS unique.
@@ -165,8 +216,9 @@ impl ItemState {
     }
 
     /// The same item with another expiry.
-    pub(crate) fn expiring(self, expiry: Seconds) -> Self {
-        Self { life: life(expiry, self.flags(), self.has_encoded_key()), ..self }
+    pub(crate) fn expiring(self, expiry: Seconds, early_ms: u16) -> Self {
+        let meta = ItemMeta { expiry, early_ms, encoded_key: self.has_encoded_key(), ..self.meta() };
+        Self { life: meta.life(), ..self }
     }
 
     /// True if it differs from `other`, of the same key and value, in nothing that a record on flash has.
@@ -273,6 +325,7 @@ impl ItemState {
         ItemMeta {
             flags: self.flags(),
             expiry: self.expiry(),
+            early_ms: self.early_ms(),
             cas: None,
             stale: false,
             win_sent: false,
@@ -357,16 +410,33 @@ mod tests {
 
     #[test]
     fn states_come_back() {
-        let meta =
-            ItemMeta { flags: 7, expiry: 90, cas: None, stale: true, win_sent: false, encoded_key: true };
+        let meta = ItemMeta { flags: 7, expiry: 90, stale: true, encoded_key: true, ..ItemMeta::default() };
         let state = ItemState::new(&meta, 5, 250, VALUE_BYTES_MAX, Generation::FIRST, 50);
         assert_eq!((state.key_bytes(), state.value_bytes()), (250, VALUE_BYTES_MAX as usize));
         assert_eq!((state.flags(), state.expiry(), state.cas()), (7, 90, 5));
-        assert!(state.has_encoded_key() && state.expiring(91).has_encoded_key());
-        assert_eq!(state.expiring(Seconds::MAX).expiry(), EXPIRY_MAX);
+        assert!(state.has_encoded_key() && state.expiring(91, 0).has_encoded_key());
+        assert_eq!(state.expiring(Seconds::MAX, 0).expiry(), EXPIRY_MAX);
         assert!(state.is_stale() && !state.is_win_sent() && !state.was_fetched());
         assert!(state.is_live(Generation::FIRST) && !state.is_live(Generation::FIRST.next(0)));
         assert_eq!(state.last_access(), 50);
+    }
+
+    #[test]
+    fn milliseconds_are_kept_beside_small_flags() {
+        let of = |flags, early_ms, expiry| {
+            let meta = ItemMeta { flags, early_ms, expiry, ..ItemMeta::default() };
+            let word = meta.flags_word();
+            assert_eq!(meta.with_flags_word(word).flags_word(), word);
+            let state = ItemState::new(&meta, 1, 1, 1, Generation::FIRST, 5);
+            (state.flags(), state.early_ms(), state.expiry())
+        };
+        let flags_max = (1 << 22) - 1;
+        assert_eq!(of(flags_max, 999, 9), (flags_max, 999, 9));
+        assert_eq!(of(flags_max + 1, 999, 9), (flags_max + 1, 0, 9));
+        assert_eq!(of(u32::MAX, 0, EXPIRY_MAX), (u32::MAX, 0, EXPIRY_MAX));
+        assert_eq!(of(0, 1, 0), (0, 0, 0));
+        let state = ItemState::new(&ItemMeta::default(), 1, 1, 1, Generation::FIRST, 5).expiring(9, 20);
+        assert_eq!((state.early_ms(), state.meta().early_ms, state.expiring(10, 0).early_ms()), (20, 20, 0));
     }
 
     #[test]

@@ -290,6 +290,7 @@ mod store;
 mod store_mode;
 mod sweep;
 mod tiered;
+mod together;
 mod turns;
 mod versions;
 mod visit;
@@ -319,3 +320,4 @@ pub use tiered::{
     Choice, Cold, Due, Flash, LogMode, MemoryOnly, Need, Promotion, Standing, Ticket, TierStats, Tiered,
     TieredMode, Tombstone, Tombstones, Walked, Written,
 };
+pub use together::{Change, NotTogether, Seen, Then};

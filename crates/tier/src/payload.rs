@@ -12,13 +12,18 @@ pub(crate) const HEAD_BYTES: usize = 8;
 const STALE: u8 = 1;
 const WIN_SENT: u8 = 2;
 const ENCODED_KEY: u8 = 4;
+/// Its flags share their word with milliseconds.
+const EARLY: u8 = 8;
 
-/// Marks of a record's header.
-pub(crate) fn marks_of(state: &ItemState) -> u8 {
+/// Flags and marks of a record's header.
+pub(crate) fn flags_and_marks_of(state: &ItemState) -> (u32, u8) {
+    let (flags, is_early) = state.flags_word();
     let mark = |is_set: bool, mark: u8| if is_set { mark } else { 0 };
-    mark(state.is_stale(), STALE)
+    let marks = mark(state.is_stale(), STALE)
         | mark(state.is_win_sent(), WIN_SENT)
         | mark(state.has_encoded_key(), ENCODED_KEY)
+        | mark(is_early, EARLY);
+    (flags, marks)
 }
 
 /// Writes the payload of an item.
@@ -93,12 +98,13 @@ impl<'a> Value<'a> {
 /// The properties of the item of a record.
 pub(crate) fn meta_of(header: &RecordHeader, cas: u64) -> ItemMeta {
     let has = |mark: u8| header.marks & mark != 0;
-    ItemMeta {
-        flags: header.flags,
+    let meta = ItemMeta {
         expiry: header.expiry,
         cas: Some(cas),
         stale: has(STALE),
         win_sent: has(WIN_SENT),
         encoded_key: has(ENCODED_KEY),
-    }
+        ..ItemMeta::default()
+    };
+    meta.with_flags_word((header.flags, has(EARLY)))
 }

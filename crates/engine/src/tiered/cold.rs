@@ -215,7 +215,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             return self.place_at(hash, position);
         }
         self.part_from_copy(slot, true);
-        versions::write::<A>(region.word(place.head), || state.expiring(LONG_AGO).store(region, item));
+        versions::write::<A>(region.word(place.head), || state.expiring(LONG_AGO, 0).store(region, item));
         None
     }
 

@@ -114,6 +114,7 @@ impl Fetched {
             flags: meta.flags,
             cas: meta.cas.unwrap_or_default(),
             expiry: meta.expiry,
+            early_ms: meta.early_ms,
             last_access: now,
             fetched: false,
             stale: meta.stale,

@@ -13,6 +13,8 @@ pub(crate) struct Facts {
     pub(crate) flags: u32,
     pub(crate) cas: u64,
     pub(crate) expiry: Seconds,
+    /// Milliseconds by which it expires before that.
+    pub(crate) early_ms: u16,
     pub(crate) last_access: Seconds,
     pub(crate) fetched: bool,
     pub(crate) stale: bool,
@@ -37,6 +39,7 @@ impl From<&ItemState> for Facts {
             flags: item.flags(),
             cas: item.cas(),
             expiry: item.expiry(),
+            early_ms: item.early_ms(),
             last_access: item.last_access(),
             fetched: item.was_fetched(),
             stale: item.is_stale(),

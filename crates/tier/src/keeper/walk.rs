@@ -77,6 +77,7 @@ impl Copyist<'_> {
         let expiry = due.state.expiry();
         let is_short = expiry != 0 && expiry.saturating_sub(self.now) < SHORT_LIVED_S;
         let superseded = self.held.iter().find_map(|held| held.superseded(due.hash, due.sequence));
+        let (flags, marks) = payload::flags_and_marks_of(&due.state);
         let kept = Kept {
             stream: if is_short { Stream::ShortLived } else { Stream::New },
             hash: due.hash,
@@ -84,8 +85,8 @@ impl Copyist<'_> {
             payload: payload.into(),
             sequence: due.sequence,
             expiry,
-            flags: due.state.flags(),
-            marks: payload::marks_of(&due.state),
+            flags,
+            marks,
             replaces: superseded.map(|tombstone| tombstone.place),
         };
         let token = self.flights.next_token();

@@ -229,6 +229,7 @@ pub(super) fn meta_of(view: &ItemView<'_>) -> ItemMeta {
     ItemMeta {
         flags: view.flags(),
         expiry: view.expiry(),
+        early_ms: view.early_ms(),
         cas: Some(view.cas()),
         stale: view.is_stale(),
         win_sent: view.is_win_sent(),

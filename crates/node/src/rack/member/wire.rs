@@ -24,6 +24,8 @@ const PIECE: u8 = 3;
 const STALE: u8 = 1;
 const WIN_SENT: u8 = 2;
 const ENCODED_KEY: u8 = 4;
+/// Its flags share their word with milliseconds.
+const EARLY: u8 = 8;
 
 /// A micro-shard, and the epoch in which the asked node became its owner.
 pub(super) type Owned = (u32, u32);
@@ -155,9 +157,11 @@ fn put_owned(bytes: &mut Vec<u8>, (micro_shard, epoch): Owned) {
 }
 
 fn put_item(bytes: &mut Vec<u8>, Item { tag, meta, value_bytes, key, part }: &Item) {
-    let marks = [(meta.stale, STALE), (meta.win_sent, WIN_SENT), (meta.encoded_key, ENCODED_KEY)];
+    let (flags, is_early) = meta.flags_word();
+    let marks =
+        [(meta.stale, STALE), (meta.win_sent, WIN_SENT), (meta.encoded_key, ENCODED_KEY), (is_early, EARLY)];
     bytes.extend(tag.to_le_bytes());
-    bytes.extend(meta.flags.to_le_bytes());
+    bytes.extend(flags.to_le_bytes());
     bytes.extend(meta.expiry.to_le_bytes());
     bytes.extend(meta.cas.unwrap_or_default().to_le_bytes());
     bytes.push(marks.iter().map(|(is_set, mark)| if *is_set { *mark } else { 0 }).sum());
@@ -221,13 +225,14 @@ impl Rest<'_> {
         let marks = self.byte()?;
         let is_marked = |mark| marks & mark != 0;
         let meta = ItemMeta {
-            flags,
             expiry,
             cas: Some(cas),
             stale: is_marked(STALE),
             win_sent: is_marked(WIN_SENT),
             encoded_key: is_marked(ENCODED_KEY),
+            ..ItemMeta::default()
         };
+        let meta = meta.with_flags_word((flags, is_marked(EARLY)));
         Ok(Item { tag, meta, value_bytes: self.long()?, key: self.key()?, part: self.bytes()? })
     }
 
@@ -253,8 +258,15 @@ mod tests {
 
     #[test]
     fn messages_come_as_they_were_sent_and_no_part_of_one_is_one() {
-        let meta =
-            ItemMeta { flags: 1, expiry: 2, cas: Some(3), stale: true, win_sent: false, encoded_key: true };
+        let meta = ItemMeta {
+            flags: 1,
+            expiry: 2,
+            early_ms: 4,
+            cas: Some(3),
+            stale: true,
+            encoded_key: true,
+            ..ItemMeta::default()
+        };
         let item = Item { tag: 4, meta, value_bytes: 5, key: vec![6], part: vec![7; 5] };
         let reply = Reply { lost: vec![8], answered: 9, is_last: true, items: vec![item.clone(), item] };
         let bytes = reply.encode();
