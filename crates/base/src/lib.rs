@@ -23,5 +23,6 @@ pub use flash_slot::{
 pub use hash::{KeyHash, hash_key};
 pub use random::{seeded, seeded_stream};
 pub use requests::{StatsGroup, StoreKind};
+pub use safeguards::is_left_out;
 pub use size_class::{SizeClass, VALUE_BYTES_MAX};
 pub use size_text::{ParseSizeError, SizeText};

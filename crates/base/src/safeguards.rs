@@ -1,5 +1,21 @@
 //! Safeguards that a test turns off to see its checks fail.
 
+/// True in the build of the controls, which has `--cfg minos_controls`, if the variable `MINOS_LEFT_OUT` names this part of
+/// the program. Other builds have none of these branches.
+#[cfg(not(minos_controls))]
+#[inline(always)]
+pub fn is_left_out(_part: &str) -> bool {
+    false
+}
+
+/// True if the variable `MINOS_LEFT_OUT` names this part of the program.
+#[cfg(minos_controls)]
+pub fn is_left_out(part: &str) -> bool {
+    static LEFT_OUT: std::sync::LazyLock<String> =
+        std::sync::LazyLock::new(|| std::env::var("MINOS_LEFT_OUT").unwrap_or_default());
+    *LEFT_OUT == part
+}
+
 /// Declares the safeguards of a module: the enum `Safeguard`, `is_on`, and for tests `without`, which runs its
 /// argument with one of them off in this thread. A product build has none of these branches.
 #[macro_export]

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
-use minos_base::hash_key;
+use minos_base::{hash_key, is_left_out};
 use minos_net::Address;
 use minos_proto::native::Secret;
 use minos_sealed::Keys;
@@ -117,7 +117,7 @@ impl RackConfig {
     #[inline]
     pub(crate) fn acknowledges_copies(&self) -> bool {
         self.managed.as_ref().is_some_and(|managed| managed.acknowledge == Acknowledge::Copies)
-            && !cfg!(minos_no_hold)
+            && !is_left_out("hold")
     }
 
     pub(crate) fn check(&self) -> Result<(), InvalidOption> {

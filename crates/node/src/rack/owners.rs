@@ -7,7 +7,7 @@ use std::{
     time::Instant,
 };
 
-use minos_base::{Clock, KeyHash, Seconds, hash_key};
+use minos_base::{Clock, KeyHash, Seconds, hash_key, is_left_out};
 use minos_engine::{Answer, Engine, Get, ItemView, Mode, OwnerState, Ownership, ReadOnly, StagedOwned};
 use minos_rack::{MicroShards, ServerId, UnitId};
 use minos_unit::{Directory, Node, Standing};
@@ -387,10 +387,10 @@ impl<M: Mode> RackView<M> {
     fn note_change_if_copied(&self, hash: KeyHash, key: &[u8]) {
         let micro_shard = self.rack.micro_shard(key);
         let (is_copied, is_followed) = self.rack.routes.notes(micro_shard);
-        if is_followed && !cfg!(minos_no_followers) {
+        if is_followed && !is_left_out("followers") {
             self.handed.borrow_mut().0.push((micro_shard, hash));
         }
-        if !is_copied || cfg!(minos_no_notes) {
+        if !is_copied || is_left_out("notes") {
             return;
         }
         let mut changes = self.changes.borrow_mut();

@@ -1,6 +1,6 @@
 //! RX queue polling and the hand-over of connections and large requests.
 
-use minos_base::limits::BURST_MAX;
+use minos_base::{is_left_out, limits::BURST_MAX};
 use minos_engine::Mode;
 use minos_net::Io;
 use minos_sched::{Portion, WorkerId};
@@ -224,7 +224,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Returns a connection to its RX queue. The build that serves as the control of the role change tests
     /// loses it here.
     pub(crate) fn send_home(&self, queue: usize, mut arrival: Arrival) {
-        if cfg!(minos_no_hand_back) {
+        if is_left_out("hand-back") {
             return;
         }
         // The ring has room for every connection of the server, so the first push succeeds. A retry is needed

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use minos_base::limits::BURST_MAX;
+use minos_base::{is_left_out, limits::BURST_MAX};
 use minos_engine::Mode;
 use minos_net::Io;
 use minos_sched::Role;
@@ -26,7 +26,7 @@ const NOT_DURABLE: &[u8] = b"SERVER_ERROR flash failed: the change is not durabl
 
 /// True if replies wait for the changes before them; not in the build that serves as the control of their tests.
 pub(crate) fn holds_replies(tier: &Tier) -> bool {
-    tier.acknowledges_durable() && !cfg!(minos_no_hold)
+    tier.acknowledges_durable() && !is_left_out("hold")
 }
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
