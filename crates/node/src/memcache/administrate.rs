@@ -1,8 +1,12 @@
 //! Commands without a key.
 
-use minos_base::{Exptime, StatsGroup};
+use minos_base::{Exptime, Seconds, SizeClass, StatsGroup};
 use minos_engine::{Engine, Mode};
-use minos_proto::memcache::{Command, Request, ShutdownMode, StatsDetail, compose, text};
+use minos_proto::memcache::{
+    Command, Request, ShutdownMode, StatsDetail,
+    compose::{self, DumpFacts},
+    text,
+};
 
 use super::{
     answer::Answer,
@@ -10,6 +14,11 @@ use super::{
 };
 use crate::ops::{self, Context, Fetch, Next, Prefixes};
 use crate::rack::Forward;
+
+/// Buckets of which items are listed in one step.
+const DUMP_BUCKETS: usize = 16;
+/// Steps until other connections have their turn.
+const DUMP_SLICES_MAX: usize = 16;
 
 /// Executes commands without a key.
 pub(super) fn execute<M: Mode, P>(
@@ -28,6 +37,13 @@ pub(super) fn execute<M: Mode, P>(
             let from = session.listed.unwrap_or(0);
             session.listed = cx.admin.list_connections(from, tx, session.replies_bytes_max);
             if session.listed.is_some() {
+                return Executed { next: Next::Yield, unread: Unread::All };
+            }
+            text::END
+        }
+        Request::Metadump => {
+            session.dumped = dump(cx, session.dumped.unwrap_or_default(), session.replies_bytes_max, tx);
+            if session.dumped.is_some() {
                 return Executed { next: Next::Yield, unread: Unread::All };
             }
             text::END
@@ -85,6 +101,38 @@ pub(super) fn flush<M: Mode, P, R: Answer>(
     }
     cx.holes.push(tx.len(), None, forward);
     Some(Executed { next: Next::Yield, unread: Unread::Nothing })
+}
+
+/// Lists items in memory from a place on, until `tx` is as long as it may be or a bound of buckets is reached. Returns the
+/// place to continue from, `None` at the end.
+fn dump<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    (mut partition, mut cursor): (usize, u64),
+    bytes_max: usize,
+    tx: &mut Vec<u8>,
+) -> Option<(usize, u64)> {
+    let unix = |seconds: Seconds| cx.clock.zero_unix_s() + u64::from(seconds);
+    for _ in 0..DUMP_SLICES_MAX {
+        if partition == cx.store.partitions() {
+            return None;
+        }
+        if tx.len() >= bytes_max {
+            break;
+        }
+        let next = cx.store.visit(partition, cursor, DUMP_BUCKETS, cx.now, |key, item| {
+            let facts = DumpFacts {
+                expires_unix_s: (item.expiry() != 0).then(|| unix(item.expiry())),
+                accessed_unix_s: unix(item.last_access()),
+                cas: item.cas(),
+                is_fetched: item.was_fetched(),
+                class: SizeClass::of(item.value_bytes() as u64).index(),
+                bytes: (key.len() + item.value_bytes()) as u64,
+            };
+            compose::dump(tx, key, &facts);
+        });
+        (partition, cursor) = next.map_or((partition + 1, 0), |next| (partition, next));
+    }
+    Some((partition, cursor))
 }
 
 /// Changes the memory limit. The region of a store is mapped once, so the limit can only lower its use.

@@ -19,6 +19,8 @@ pub(crate) struct MemcacheSession {
     pub(crate) resume: Option<Resume>,
     /// Where a partly sent `stats conns` continues: the number of a connection.
     pub(super) listed: Option<u64>,
+    /// Where a partly sent list of items continues: a partition, and a place in it.
+    pub(super) dumped: Option<(usize, u64)>,
     /// A command since the last reply may have changed something, in a store above flash or a node of a rack.
     pub(crate) has_changed: bool,
     /// The other end is another node of the rack, which has still to say so.
@@ -45,6 +47,7 @@ impl MemcacheSession {
             swallow_bytes: 0,
             resume: None,
             listed: None,
+            dumped: None,
             has_changed: false,
             awaits_hello: false,
             is_peer: false,

@@ -282,10 +282,11 @@ impl<M: Mode, I: Io> Shared<M, I> {
 
 /// Settings of memcached for features that Minos lacks, reported as switched off.
 fn absent_settings(emit: Emit<'_>) {
-    for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign", "dump_enabled"] {
+    for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign"] {
         emit(name, &"no");
     }
     emit("slab_automove", &0);
+    emit("dump_enabled", &"yes");
     emit("auth_enabled_sasl", &"no");
     emit("auth_enabled_ascii", &"no");
     emit("ssl_enabled", &"no");

@@ -226,9 +226,13 @@ fn administration<'a>(word: &'a [u8], arguments: &Arguments<'a>, source: Source<
         b"cache_memlimit" => memory_limit(arguments, source),
         b"shutdown" => shutdown(arguments, source),
         b"watch" => source.line.refused(arguments.unless_quiet(text::WATCH_DISABLED)),
-        b"lru_crawler" if matches!(arguments.kept[0], b"crawl" | b"metadump") => {
-            source.line.refused(text::CRAWLER_DISABLED)
+        b"lru_crawler" if arguments.count == 2 && arguments.kept[0] == b"metadump" => {
+            match arguments.kept[1] {
+                b"all" | b"hash" => source.line.accepted(Request::Metadump, Reply::LOUD),
+                _ => source.line.refused(text::BAD_CLASS),
+            }
         }
+        b"lru_crawler" if arguments.kept[0] == b"crawl" => source.line.refused(text::CRAWLER_DISABLED),
         b"slabs" if arguments.count == 3 && arguments.kept[0] == b"reassign" => {
             source.line.refused(text::REASSIGN_DISABLED)
         }

@@ -55,6 +55,43 @@ pub fn prefix(tx: &mut Vec<u8>, prefix: &[u8], [gets, hits, sets, deletes]: [u64
     let _ = write!(tx, " get {gets} hit {hits} set {sets} del {deletes}\r\n");
 }
 
+/// The facts that `lru_crawler metadump` gives about an item.
+#[derive(Clone, Copy, Debug)]
+pub struct DumpFacts {
+    /// When it expires, in seconds since 1970; `None` for never.
+    pub expires_unix_s: Option<u64>,
+    /// When it was last read or stored, in seconds since 1970.
+    pub accessed_unix_s: u64,
+    /// The CAS unique.
+    pub cas: u64,
+    /// True if it was read since it was stored.
+    pub is_fetched: bool,
+    /// The number of its size class.
+    pub class: usize,
+    /// Bytes of key and value.
+    pub bytes: u64,
+}
+
+/// Appends a line of `lru_crawler metadump`. Bytes of the key that are not letters, digits or one of `-._~` are
+/// percent-encoded.
+pub fn dump(tx: &mut Vec<u8>, key: &[u8], facts: &DumpFacts) {
+    tx.extend_from_slice(b"key=");
+    for &byte in key {
+        // Writing to a Vec does not fail.
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => tx.push(byte),
+            _ => write!(tx, "%{byte:02X}").unwrap_or_default(),
+        }
+    }
+    let DumpFacts { expires_unix_s, accessed_unix_s, cas, is_fetched, class, bytes } = facts;
+    let expires = expires_unix_s.map_or(-1, |seconds| i64::try_from(seconds).unwrap_or(i64::MAX));
+    let fetched = if *is_fetched { "yes" } else { "no" };
+    let _ = writeln!(
+        tx,
+        " exp={expires} la={accessed_unix_s} cas={cas} fetch={fetched} cls={class} size={bytes}"
+    );
+}
+
 /// Appends the reply to `version`.
 pub fn version(tx: &mut Vec<u8>) {
     tx.extend_from_slice(b"VERSION ");

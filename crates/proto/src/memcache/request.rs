@@ -33,6 +33,8 @@ pub enum Request<'a> {
     Stats(StatsGroup),
     /// Count commands by the prefix of their keys, or report the counts.
     StatsDetail(StatsDetail),
+    /// List the items in memory, without their values.
+    Metadump,
     /// Report the server's version.
     Version,
     /// Log more, or less.

@@ -45,6 +45,7 @@ texts! {
     STATS_DETAIL_USAGE = "CLIENT_ERROR usage: stats detail on|off|dump", "How to ask for counters by prefix.";
     ILLEGAL_SLAB = "CLIENT_ERROR Illegal slab id", "There is no such class.";
     WATCH_DISABLED = "CLIENT_ERROR watch commands not allowed", "Logs are not sent to clients.";
+    BAD_CLASS = "BADCLASS invalid class id", "Items are listed of all classes only.";
     CRAWLER_DISABLED = "CLIENT_ERROR lru crawler disabled", "There is no crawler.";
     REASSIGN_DISABLED = "CLIENT_ERROR slab reassignment disabled", "There are no slabs.";
 

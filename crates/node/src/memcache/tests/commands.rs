@@ -377,3 +377,32 @@ fn stats_detail_counts_by_prefix() {
         ],
     );
 }
+
+#[test]
+fn all_items_are_listed() {
+    let mut session = session();
+    let mut wanted: Vec<_> = (0..3000).map(|number| format!("key=list-{number} ")).collect();
+    for number in 0..3000 {
+        assert_eq!(session.say(&format!("set list-{number} 0 0 1\r\nv\r\n")), "STORED\r\n");
+    }
+    session.say("ms AAEl+w== 2 b T50\r\nxx\r\n");
+    session.say("mg list-7 v\r\n");
+    let zero_unix_s = session.clock.zero_unix_s();
+    let list = session.say("lru_crawler metadump all\r\n");
+    let binary = "key=%00%01%25%FB ".to_owned();
+    let line = list.lines().find(|line| line.starts_with(&binary)).unwrap();
+    assert!(line.contains(&format!(" exp={} la={} cas=", zero_unix_s + 150, zero_unix_s + 100)), "{line}");
+    assert!(line.ends_with(" fetch=no cls=2 size=6"), "{line}");
+    let read = list.lines().find(|line| line.starts_with("key=list-7 ")).unwrap();
+    assert!(read.contains(" exp=-1 ") && read.contains(" fetch=yes "), "{read}");
+    wanted.push(binary);
+    assert!(wanted.iter().all(|key| list.contains(key)) && list.ends_with("\nEND\r\n"));
+    dialogue(
+        &mut session,
+        &[
+            ("lru_crawler metadump 3", "BADCLASS invalid class id|"),
+            ("lru_crawler metadump", "ERROR|"),
+            ("lru_crawler crawl all", "CLIENT_ERROR lru crawler disabled|"),
+        ],
+    );
+}
