@@ -15,11 +15,13 @@ mod rack;
 mod rate;
 mod secret;
 mod serve;
+mod shell;
 mod time;
+mod transfer;
 
 use std::{io::IsTerminal, process::ExitCode, sync::Arc};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use minos_node::Verbosity;
 use tracing_subscriber::{
     Layer,
@@ -38,11 +40,16 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Completions(shell::CompletionsArgs),
     Ctl(ctl::CtlArgs),
     Del(client::DelArgs),
+    Dump(transfer::DumpArgs),
     Get(client::GetArgs),
+    Import(transfer::ImportArgs),
     Keeper(keeper::KeeperArgs),
+    Man(shell::ManArgs),
     Rack(rack::RackArgs),
+    Restore(transfer::RestoreArgs),
     Secret(secret::SecretArgs),
     Serve(Box<serve::ServeOptions>),
     Set(client::SetArgs),
@@ -56,11 +63,16 @@ fn main() -> ExitCode {
     let verbosity = Arc::new(Verbosity::default());
     start_log(Arc::clone(&verbosity));
     let result = match &cli.command {
+        Command::Completions(args) => args.run(Cli::command()),
         Command::Ctl(args) => ctl::run(args),
         Command::Del(args) => return client::exit_code(args.run()),
+        Command::Dump(args) => args.run(),
         Command::Get(args) => return client::exit_code(args.run()),
+        Command::Import(args) => args.run(),
         Command::Keeper(args) => keeper::run(args),
+        Command::Man(args) => args.run(Cli::command()),
         Command::Rack(args) => rack::run(args),
+        Command::Restore(args) => args.run(),
         Command::Secret(args) => secret::run(args),
         Command::Set(args) => return client::exit_code(args.run()),
         Command::Stats(args) => return client::exit_code(args.run()),

@@ -1,0 +1,280 @@
+//! Items from and to a server by memcached's text protocol.
+
+use std::{
+    io::{self, BufRead, BufReader, Read, Write},
+    net::TcpStream,
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, bail, ensure};
+use base64::prelude::{BASE64_STANDARD, Engine as _};
+
+use super::{Item, Sink, Source, unix_ms};
+
+/// Longest key on the wire, in bytes.
+const KEY_BYTES_MAX: usize = 250;
+/// Keys asked for at once.
+const KEYS_AT_ONCE: usize = 200;
+/// Bytes of values sent before the server is asked whether it has stored them.
+const SENT_BYTES_MAX: usize = 256 << 10;
+/// Longest value that is taken, in bytes.
+const VALUE_BYTES_MAX: u64 = minos_base::VALUE_BYTES_MAX;
+/// A server that says nothing for so long has failed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Times that a server is asked for its keys, which lists them to one client at a time.
+const ATTEMPTS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(100);
+/// Relative expiries end here: memcached takes larger numbers for seconds since 1970.
+const RELATIVE_MAX_S: u64 = 60 * 60 * 24 * 30;
+
+/// A connection.
+struct Connection {
+    reader: BufReader<TcpStream>,
+    line: Vec<u8>,
+}
+
+impl Connection {
+    fn open(address: &str) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address).context("cannot connect")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self { reader: BufReader::with_capacity(64 << 10, stream), line: Vec::new() })
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.reader.get_mut().write_all(bytes)
+    }
+
+    /// The next line, without its end.
+    fn line(&mut self) -> anyhow::Result<&[u8]> {
+        self.line.clear();
+        // Longer lines are no replies to what is asked here.
+        let read = (&mut self.reader).take(4096).read_until(b'\n', &mut self.line)?;
+        ensure!(read > 0 && self.line.ends_with(b"\n"), "the server closed the connection");
+        Ok(self.line.trim_ascii_end())
+    }
+}
+
+/// All items of a server that lists its keys.
+pub(super) struct MemcachedSource {
+    /// Lists keys.
+    keys: Connection,
+    /// Is asked for values.
+    values: Connection,
+    has_ended: bool,
+}
+
+impl MemcachedSource {
+    pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
+        let values = Connection::open(address)?;
+        for _ in 0..ATTEMPTS {
+            let mut keys = Connection::open(address)?;
+            keys.send(b"lru_crawler metadump all\r\n")?;
+            // The first line alone tells whether there is a list.
+            let first = keys.reader.fill_buf()?;
+            if first.starts_with(b"key=") || first.starts_with(b"END") {
+                return Ok(Self { keys, values, has_ended: false });
+            }
+            if !first.starts_with(b"BUSY") {
+                let line = String::from_utf8_lossy(keys.line()?).into_owned();
+                bail!("the server lists no keys (lru_crawler metadump): {line}");
+            }
+            thread::sleep(PAUSE);
+        }
+        bail!("another client is listing the server's keys")
+    }
+
+    /// The next keys of the list.
+    fn next_keys(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
+        let mut keys = Vec::new();
+        while keys.len() < KEYS_AT_ONCE {
+            let line = self.keys.line()?;
+            if line == b"END" {
+                self.has_ended = true;
+                break;
+            }
+            let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
+            let encoded = word.strip_prefix(b"key=").context("a line of the list names no key")?;
+            keys.push(decoded(encoded).context("a key of the list is badly encoded")?);
+        }
+        Ok(keys)
+    }
+
+    /// The item of a key that was asked for; `None` if it is gone.
+    fn item(&mut self, key: Vec<u8>) -> anyhow::Result<Option<Item>> {
+        let line = self.values.line()?;
+        if line == b"EN" {
+            return Ok(None);
+        }
+        let text = std::str::from_utf8(line).unwrap_or_default();
+        let mut words = text.split(' ');
+        let (name, bytes) = (words.next(), words.next().and_then(|word| word.parse::<u64>().ok()));
+        let (Some("VA"), Some(bytes)) = (name, bytes) else { bail!("the server said: {text}") };
+        ensure!(bytes <= VALUE_BYTES_MAX, "a value of {bytes} bytes");
+        let (mut flags, mut expires_unix_ms) = (0, 0);
+        for word in words {
+            if let Some(number) = word.strip_prefix('f') {
+                flags = number.parse()?;
+            } else if let Some(seconds) = word.strip_prefix('t').and_then(|number| number.parse::<u64>().ok())
+            {
+                expires_unix_ms = unix_ms() + 1000 * seconds;
+            }
+        }
+        let mut value = Vec::new();
+        // Memory is taken as bytes arrive.
+        (&mut self.values.reader).take(bytes + 2).read_to_end(&mut value)?;
+        ensure!(value.len() as u64 == bytes + 2 && value.ends_with(b"\r\n"), "a value was cut off");
+        value.truncate(bytes as usize);
+        Ok(Some(Item { key, flags, expires_unix_ms, value }))
+    }
+}
+
+impl Source for MemcachedSource {
+    fn next(&mut self) -> anyhow::Result<Option<Vec<Item>>> {
+        if self.has_ended {
+            return Ok(None);
+        }
+        let keys = self.next_keys()?;
+        let mut request = Vec::new();
+        for key in &keys {
+            let (word, flag) = word_of(key);
+            request.extend([b"mg ", &word[..], flag, b" f t v\r\n"].concat());
+        }
+        self.values.send(&request)?;
+        let mut items = Vec::new();
+        for key in keys {
+            items.extend(self.item(key)?);
+        }
+        Ok(Some(items))
+    }
+}
+
+/// Stores items.
+pub(super) struct MemcachedSink(Connection);
+
+impl MemcachedSink {
+    pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
+        Connection::open(address).map(Self)
+    }
+
+    /// Sends stores that answer only if they fail. Returns the reasons of failures.
+    fn store(&mut self, items: &[Item]) -> anyhow::Result<Vec<String>> {
+        let mut request = Vec::new();
+        for item in items {
+            let (word, flag) = word_of(&item.key);
+            request.extend([b"ms ", &word[..]].concat());
+            let exptime = exptime(item.expires_unix_ms, unix_ms());
+            write!(request, " {} F{} T{exptime} q", item.value.len(), item.flags)?;
+            request.extend([flag, b"\r\n", &item.value, b"\r\n"].concat());
+        }
+        request.extend(b"mn\r\n");
+        self.0.send(&request)?;
+        let mut reasons = Vec::new();
+        loop {
+            let line = self.0.line()?;
+            if line == b"MN" {
+                return Ok(reasons);
+            }
+            reasons.push(String::from_utf8_lossy(line).into_owned());
+        }
+    }
+}
+
+impl Sink for MemcachedSink {
+    fn put(&mut self, items: &[Item]) -> anyhow::Result<Vec<String>> {
+        let (good, bad): (Vec<_>, Vec<_>) =
+            items.iter().cloned().partition(|item| (1..=KEY_BYTES_MAX).contains(&word_of(&item.key).0.len()));
+        let reason = |item: Item| {
+            let start = String::from_utf8_lossy(&item.key[..item.key.len().min(40)]).into_owned();
+            format!("a key of {} bytes that memcached's protocol cannot name: {start:?}", item.key.len())
+        };
+        let mut reasons: Vec<_> = bad.into_iter().map(reason).collect();
+        let mut rest = &good[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |item: &&Item| {
+                let fits = bytes < SENT_BYTES_MAX;
+                bytes += item.value.len();
+                fits
+            };
+            let (now, later) = rest.split_at(rest.iter().take_while(fits).count());
+            reasons.extend(self.store(now)?);
+            rest = later;
+        }
+        Ok(reasons)
+    }
+}
+
+/// A key as a meta command names it, and the flag that says how.
+fn word_of(key: &[u8]) -> (Vec<u8>, &'static [u8]) {
+    if key.iter().all(|&byte| byte > b' ' && byte != 0x7f) {
+        return (key.to_vec(), b"");
+    }
+    (BASE64_STANDARD.encode(key).into_bytes(), b" b")
+}
+
+/// An expiry as a client writes it; -1 if it has passed.
+fn exptime(expires_unix_ms: u64, now_unix_ms: u64) -> i64 {
+    if expires_unix_ms == 0 {
+        return 0;
+    }
+    let Some(left_ms) = expires_unix_ms.checked_sub(now_unix_ms).filter(|&left_ms| left_ms > 0) else {
+        return -1;
+    };
+    let left_s = left_ms.div_ceil(1000);
+    let exptime = if left_s <= RELATIVE_MAX_S { left_s } else { expires_unix_ms.div_ceil(1000) };
+    // The latest moment that the protocol can name.
+    i64::from(i32::try_from(exptime).unwrap_or(i32::MAX))
+}
+
+/// Resolves percent-encoding.
+fn decoded(encoded: &[u8]) -> Option<Vec<u8>> {
+    let mut key = Vec::with_capacity(encoded.len());
+    let mut rest = encoded;
+    while let Some((&byte, behind)) = rest.split_first() {
+        if byte != b'%' {
+            key.push(byte);
+            rest = behind;
+            continue;
+        }
+        let (digits, behind) = behind.split_at_checked(2)?;
+        key.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+        rest = behind;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_encoded_where_they_must() {
+        assert_eq!(word_of(b"a\xff"), (b"a\xff".to_vec(), &b""[..]));
+        assert_eq!(word_of(b"a b"), (b"YSBi".to_vec(), &b" b"[..]));
+        assert_eq!(decoded(b"a%20b%FF"), Some(b"a b\xff".to_vec()));
+        for bad in [&b"%"[..], b"%2", b"%zz"] {
+            assert_eq!(decoded(bad), None);
+        }
+    }
+
+    #[test]
+    fn expiries_are_relative_while_they_can() {
+        let now_ms = 1_800_000_000_000;
+        let month_ms = RELATIVE_MAX_S * 1000;
+        for (expires_ms, expected) in [
+            (0, 0),
+            (1, -1),
+            (now_ms, -1),
+            (now_ms + 1, 1),
+            (now_ms + 1001, 2),
+            (now_ms + month_ms, RELATIVE_MAX_S as i64),
+            (now_ms + month_ms + 1, ((now_ms + month_ms) / 1000 + 1) as i64),
+            (u64::MAX, i64::from(i32::MAX)),
+        ] {
+            assert_eq!(exptime(expires_ms, now_ms), expected, "{expires_ms}");
+        }
+    }
+}

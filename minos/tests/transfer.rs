@@ -1,0 +1,151 @@
+//! `minos dump`, `restore` and `import` between Minos, memcached and Redis; completions and manual pages.
+
+use std::{
+    path::Path,
+    process::{Command, Output},
+};
+
+use minos_testkit::{Client, Server};
+
+const MINOS: &str = env!("CARGO_BIN_EXE_minos");
+/// Above what a small worker sends at once.
+const LARGE_BYTES: usize = 700_000;
+const MANY: usize = 3000;
+
+fn minos(arguments: &[&str]) -> Output {
+    Command::new(MINOS).args(arguments).output().unwrap()
+}
+
+#[track_caller]
+fn run(arguments: &[&str]) -> String {
+    let output = minos(arguments);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{arguments:?}: {text}");
+    text
+}
+
+fn server() -> Server {
+    Server::minos(Path::new(MINOS), &["--memory=128m", "--workers=2"]).unwrap()
+}
+
+fn url(server: &Server) -> String {
+    format!("memcached://{}", server.address())
+}
+
+/// Sends one command and returns the first line of its reply.
+fn ask(server: &Server, command: &[u8]) -> String {
+    let mut client = Client::connect(server.address()).unwrap();
+    client.send(command).unwrap();
+    client.line().unwrap()
+}
+
+/// Stores what is hard to copy, and many small items.
+fn fill(server: &Server) {
+    let mut client = Client::connect(server.address()).unwrap();
+    let large = "l".repeat(LARGE_BYTES);
+    for command in [
+        "ms plain 5 F7\r\nvalue\r\n".to_owned(),
+        "ms AAEgJQ== 2 b\r\nxx\r\n".to_owned(),
+        "ms short 1 T1000\r\ns\r\n".to_owned(),
+        format!("ms large {LARGE_BYTES}\r\n{large}\r\n"),
+    ] {
+        client.send(command.as_bytes()).unwrap();
+        assert_eq!(client.line().unwrap(), "HD", "{}", &command[..10]);
+    }
+    for number in 0..MANY {
+        client.send(format!("set many-{number} 0 0 3\r\nabc\r\n").as_bytes()).unwrap();
+    }
+    (0..MANY).for_each(|_| assert_eq!(client.line().unwrap(), "STORED"));
+}
+
+/// Checks for what [`fill`] stores.
+#[track_caller]
+fn check(server: &Server) {
+    assert_eq!(ask(server, b"mg plain v f\r\n"), "VA 5 f7");
+    assert_eq!(ask(server, b"mg AAEgJQ== b v t\r\n"), "VA 2 t-1");
+    let short = ask(server, b"mg short t\r\n");
+    let ttl_s: u32 = short.trim().strip_prefix("HD t").unwrap().parse().unwrap();
+    assert!((900..=1000).contains(&ttl_s), "{short}");
+    let mut client = Client::connect(server.address()).unwrap();
+    client.send(b"mg large v\r\n").unwrap();
+    assert_eq!(client.line().unwrap(), format!("VA {LARGE_BYTES}"));
+    assert_eq!(client.line().unwrap().trim_end().bytes().filter(|&byte| byte == b'l').count(), LARGE_BYTES);
+    for number in 0..MANY {
+        client.send(format!("mg many-{number} s\r\n").as_bytes()).unwrap();
+    }
+    (0..MANY).for_each(|_| assert_eq!(client.line().unwrap(), "HD s3"));
+}
+
+#[test]
+fn a_dump_fills_another_server() {
+    let (one, other) = (server(), server());
+    fill(&one);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dump").to_str().unwrap().to_owned();
+    let told = run(&["dump", &file, "--from", &url(&one)]);
+    assert!(told.contains(&format!("{} items copied", MANY + 4)), "{told}");
+    let again = minos(&["dump", &file, "--from", &url(&one)]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("File exists"), "{again:?}");
+    run(&["restore", &file, "--to", &url(&other)]);
+    check(&other);
+    // The control: a damaged file is refused by name.
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let damaged = minos(&["restore", &file, "--to", &url(&other)]);
+    assert!(String::from_utf8_lossy(&damaged.stderr).contains("damaged behind record"), "{damaged:?}");
+}
+
+#[test]
+fn items_come_from_memcached() {
+    let (theirs, ours) = (Server::memcached(&["-m", "128"]).unwrap(), server());
+    fill(&theirs);
+    run(&["import", &url(&theirs), "--to", &url(&ours)]);
+    check(&ours);
+    // And go back: a team that moves to another server can return.
+    let back = Server::memcached(&["-m", "128"]).unwrap();
+    run(&["import", &url(&ours), "--to", &url(&back)]);
+    check(&back);
+}
+
+#[test]
+fn strings_come_from_redis() {
+    let (theirs, ours) = (Server::redis(&[]).unwrap(), server());
+    let mut redis = Client::connect(theirs.address()).unwrap();
+    for (command, reply) in [
+        ("SET plain value", "+OK"),
+        ("SET \"a b\" xx", "+OK"),
+        ("SET short s PX 900500", "+OK"),
+        ("LPUSH list element", ":1"),
+    ] {
+        redis.send(format!("{command}\r\n").as_bytes()).unwrap();
+        assert_eq!(redis.line().unwrap(), reply, "{command}");
+    }
+    let long = "k".repeat(251);
+    redis.send(format!("SET {long} v\r\n").as_bytes()).unwrap();
+    assert_eq!(redis.line().unwrap(), "+OK");
+    let url_of_theirs = format!("redis://{}", theirs.address());
+    let output = minos(&["import", &url_of_theirs, "--to", &url(&ours)]);
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && text.contains("a key of 251 bytes"), "{text}");
+    assert!(text.contains("3 items copied") && text.contains("1 refused"), "{text}");
+    assert_eq!(ask(&ours, b"mg plain v f t\r\n"), "VA 5 f0 t-1");
+    assert_eq!(ask(&ours, b"mg YSBi b v\r\n"), "VA 2");
+    let short = ask(&ours, b"mg short t\r\n");
+    assert!(short.starts_with("HD t90") || short.starts_with("HD t89"), "{short}");
+    assert_eq!(ask(&ours, b"mg list v\r\n"), "EN");
+}
+
+#[test]
+fn completions_and_manual_pages_name_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = minos(&["completions", shell]);
+        let script = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && script.contains("serve") && script.contains("restore"), "{shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    run(&["man", folder.path().to_str().unwrap()]);
+    let page = std::fs::read_to_string(folder.path().join("minos-serve.1")).unwrap();
+    assert!(page.contains("\\-\\-memcached") && page.contains("threshold"));
+}
