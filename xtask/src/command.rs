@@ -181,9 +181,11 @@ impl Totals {
         self.failed += u64::from(!has_passed);
     }
 
-    /// Writes the totals and the slowest tests of a tier to files, for scripts.
+    /// Writes the totals, the slowest tests, and commands that repeat what failed of a tier to files, for scripts.
     pub(crate) fn write(&self, tier: &str) -> anyhow::Result<()> {
-        for (what, text) in [("totals", format!("{self}\n")), ("slowest", self.times.slowest())] {
+        let failed = self.repeats.iter().map(|command| format!("{command}\n")).collect();
+        let files = [("totals", format!("{self}\n")), ("slowest", self.times.slowest()), ("failed", failed)];
+        for (what, text) in files {
             let path = root().join(format!("target/{what}-{tier}.txt"));
             std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         }
