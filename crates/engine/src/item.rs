@@ -88,11 +88,17 @@ impl ItemMeta {
     /// The second word of a header. Later expiries than the latest become that.
     #[inline]
     fn life(&self) -> u64 {
-        let (word, is_early) = self.flags_word();
+        let flags = if self.early_ms == 0 { self.flags.into() } else { self.early_flags() };
         u64::from(self.encoded_key) << ENCODED_KEY_SHIFT
-            | if is_early { EARLY } else { 0 }
             | u64::from(self.expiry.min(EXPIRY_MAX)) << 32
-            | u64::from(word)
+            | flags
+    }
+
+    /// The part of the word for flags and milliseconds.
+    #[cold]
+    fn early_flags(&self) -> u64 {
+        let (word, is_early) = self.flags_word();
+        if is_early { EARLY | u64::from(word) } else { word.into() }
     }
 }
 
