@@ -6,6 +6,7 @@
 mod address;
 mod affinity;
 mod epoll;
+mod inherited;
 mod io;
 mod listener;
 mod pass;
@@ -20,6 +21,7 @@ mod waker;
 pub use address::{Address, ParseAddressError};
 pub use affinity::{allowed_cpus, pin_to, processor_time};
 pub use epoll::Epoll;
+pub use inherited::{keep_listeners, replace_process, unused_sockets};
 pub use io::{Io, Kernel};
 pub use listener::{Accepted, Listener};
 pub use pass::{check_user, pass_file, take_file};

@@ -19,7 +19,7 @@ use rustix::{
     },
 };
 
-use crate::{Address, Socket, socket::retry};
+use crate::{Address, Socket, inherited, socket::retry};
 
 const BACKLOG: i32 = 1024;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -53,16 +53,13 @@ pub enum Accepted {
 }
 
 impl Listener {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Listens on `address`; port 0 takes a free one. A socket for it that was inherited is used.
     ///
     /// # Errors
     /// The kernel's error: the address is in use, not allowed or not available. The path of a socket that no
     /// process listens on any more is taken over; any other file stays as it is.
     pub fn bind(address: &Address) -> io::Result<Self> {
-        match address {
-            Address::Tcp(address) => Self::bind_tcp(*address),
-            Address::Unix(path) => Self::bind_unix(path.clone(), None),
-        }
+        Self::bind_with(address, None)
     }
 
     /// As [`bind`](Self::bind), but a Unix socket is for the user of this process alone: mode 0600.
@@ -70,10 +67,26 @@ impl Listener {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn bind_private(address: &Address) -> io::Result<Self> {
-        match address {
-            Address::Tcp(address) => Self::bind_tcp(*address),
-            Address::Unix(path) => Self::bind_unix(path.clone(), Some(Mode::RUSR | Mode::WUSR)),
-        }
+        Self::bind_with(address, Some(Mode::RUSR | Mode::WUSR))
+    }
+
+    /// Listens, by an inherited socket if there is one; a Unix socket of our own gets `mode`.
+    fn bind_with(address: &Address, mode: Option<Mode>) -> io::Result<Self> {
+        let listener = match (inherited::take(address), address) {
+            (Some(fd), _) => Self::inherited(fd, address.clone()),
+            (None, Address::Tcp(address)) => Self::bind_tcp(*address),
+            (None, Address::Unix(path)) => Self::bind_unix(path.clone(), mode),
+        }?;
+        inherited::note(listener.fd.as_fd());
+        Ok(listener)
+    }
+
+    fn inherited(fd: OwnedFd, address: Address) -> io::Result<Self> {
+        let file = match &address {
+            Address::Unix(path) if !inherited::has_other_owner() => Some(FileId::of(path)?),
+            _ => None,
+        };
+        Ok(Self { fd, address, file })
     }
 
     /// The address in use, with the port that was taken.
@@ -173,6 +186,10 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
+        inherited::forget(self.fd.as_fd());
+        if inherited::are_kept() {
+            return;
+        }
         let Address::Unix(path) = &self.address else { return };
         // A successor may have taken the path over.
         if FileId::of(path).ok() == self.file {

@@ -8,13 +8,17 @@ mod native;
 mod options;
 pub(crate) mod rack;
 mod region;
+mod upgrade;
 mod values;
 
 use std::{io::Write, sync::Arc};
 
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
-use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
+use signal_hook::{
+    consts::{SIGUSR2, TERM_SIGNALS},
+    iterator::Signals,
+};
 
 pub(crate) use available::memory_of_machine;
 pub(crate) use options::ServeOptions;
@@ -25,6 +29,7 @@ pub(crate) use values::{Evict, Order, Switch, parse_backing};
 use crate::{admin::Reserved, rack::end_with_parent};
 use flash::FlashPath;
 use region::Watch;
+use upgrade::Upgrade;
 use values::{AccessMode, EngineKind};
 
 /// Starts a server and serves until a signal or a client asks it to stop.
@@ -65,10 +70,12 @@ where
     let (store, clock) = memory::open::<M>(options, store_config)?;
     server_config.clock = clock;
     let watch = Watch::start(&store_config.backing, &store)?;
-    serve_until_stopped(options, server_config, |config| Server::start(config, Arc::clone(&store)))?;
+    let upgrade =
+        serve_until_stopped(options, server_config, |config| Server::start(config, Arc::clone(&store)))?;
     drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
+    upgrade.run_if_asked();
     Ok(())
 }
 
@@ -88,21 +95,24 @@ fn serve_above_flash(
     server_config.clock = clock;
     server_config.value_bytes_max = keeper.tier().engine().value_bytes_max();
     let watch = Watch::start(&store_config.backing, &store)?;
-    serve_until_stopped(options, server_config, |config| Server::start_above_flash(config, keeper))?;
+    let upgrade =
+        serve_until_stopped(options, server_config, |config| Server::start_above_flash(config, keeper))?;
     drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
+    upgrade.run_if_asked();
     Ok(())
 }
 
-/// Starts a server, and waits until a signal or a client has stopped it.
+/// Starts a server, and waits until a signal or a client has stopped it. Returns the upgrade that may have been asked for.
 fn serve_until_stopped(
     options: &ServeOptions,
     mut config: ServerConfig,
     start: impl FnOnce(ServerConfig) -> Result<Server, StartError>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Arc<Upgrade>> {
     // Set up before any client can find the server and stop it.
-    let signals = Signals::new(TERM_SIGNALS)?;
+    let signals = Signals::new(TERM_SIGNALS.iter().chain(&[SIGUSR2]))?;
+    let upgrade = Arc::new(Upgrade::new(options)?);
     if options.rack.ends_with_parent {
         end_with_parent()?;
     }
@@ -110,12 +120,13 @@ fn serve_until_stopped(
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
     let server = start(config)?;
-    stop_on_signals(signals, server.stop())?;
+    stop_on_signals(signals, server.stop(), Arc::clone(&upgrade))?;
     // It holds a reference to the store, and ends with this function.
     let _admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
     announce(&server, options, admin_address.as_deref())?;
+    upgrade::tell_unused();
     server.join()?;
-    Ok(())
+    Ok(upgrade)
 }
 
 /// Prints the addresses, for people and for scripts that wait for them.
@@ -140,14 +151,17 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
     Ok(())
 }
 
-/// Stops the server on SIGTERM and SIGINT; a second signal ends the process at once.
-fn stop_on_signals(mut signals: Signals, stop: &Arc<Stop>) -> std::io::Result<()> {
+/// Stops the server on SIGTERM and SIGINT, and for an upgrade on SIGUSR2; a second signal ends the process at once.
+fn stop_on_signals(mut signals: Signals, stop: &Arc<Stop>, upgrade: Arc<Upgrade>) -> std::io::Result<()> {
     let stop = Arc::clone(stop);
     std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if stop.is_requested() {
                 tracing::warn!(signal, "a second signal: ending at once");
                 std::process::exit(1);
+            }
+            if signal == SIGUSR2 && !upgrade.ask() {
+                continue;
             }
             tracing::info!(signal, "stopping");
             stop.request();

@@ -1,0 +1,61 @@
+//! Upgrades: another program takes over the listening sockets, in the same process.
+
+use std::{
+    ffi::OsString,
+    io,
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use minos_net::{keep_listeners, replace_process, unused_sockets};
+
+use super::ServeOptions;
+
+/// The program that takes over if SIGUSR2 asks for it.
+pub(super) struct Upgrade {
+    /// Its path, of which the file may be another one by then.
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    keeps_items: bool,
+    is_asked: AtomicBool,
+}
+
+impl Upgrade {
+    /// The same program with the same arguments.
+    pub(super) fn new(options: &ServeOptions) -> io::Result<Self> {
+        Ok(Self {
+            program: std::env::current_exe()?,
+            arguments: std::env::args_os().skip(1).collect(),
+            keeps_items: options.region.is_some() || options.flash.flash.is_some(),
+            is_asked: AtomicBool::new(false),
+        })
+    }
+
+    /// Prepares the upgrade; true if the server is to stop for it.
+    pub(super) fn ask(&self) -> bool {
+        if !self.keeps_items {
+            tracing::error!("SIGUSR2: an upgrade would lose all items: it needs --region or --flash");
+            return false;
+        }
+        match keep_listeners() {
+            Ok(()) => self.is_asked.store(true, Relaxed),
+            Err(error) => tracing::error!(%error, "SIGUSR2: cannot keep the listening sockets"),
+        }
+        self.is_asked.load(Relaxed)
+    }
+
+    /// Runs the program if it was asked for. To be called when everything is closed.
+    pub(super) fn run_if_asked(&self) {
+        if self.is_asked.load(Relaxed) {
+            tracing::info!(program = %self.program.display(), "starting the new program");
+            replace_process(&self.program, &self.arguments);
+        }
+    }
+}
+
+/// Warns of sockets that were passed to this program and that no option names.
+pub(super) fn tell_unused() {
+    for address in unused_sockets() {
+        tracing::warn!(%address, "a socket was passed on that no option names: nobody accepts its connections");
+    }
+}
