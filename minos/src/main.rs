@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admin;
+mod cli;
 mod client;
 mod ctl;
 mod keeper;
@@ -40,6 +41,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Cli(cli::CliArgs),
     Completions(shell::CompletionsArgs),
     Ctl(ctl::CtlArgs),
     Del(client::DelArgs),
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
     let verbosity = Arc::new(Verbosity::default());
     start_log(Arc::clone(&verbosity));
     let result = match &cli.command {
+        Command::Cli(args) => args.run(),
         Command::Completions(args) => args.run(Cli::command()),
         Command::Ctl(args) => ctl::run(args),
         Command::Del(args) => return client::exit_code(args.run()),

@@ -29,13 +29,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 const RELATIVE_MAX_S: u64 = 60 * 60 * 24 * 30;
 
 /// A connection.
-struct Connection {
-    reader: BufReader<TcpStream>,
+pub(crate) struct Connection {
+    pub(crate) reader: BufReader<TcpStream>,
     line: Vec<u8>,
 }
 
 impl Connection {
-    fn open(address: &str) -> anyhow::Result<Self> {
+    pub(crate) fn open(address: &str) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).context("cannot connect")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -43,12 +43,12 @@ impl Connection {
         Ok(Self { reader: BufReader::with_capacity(64 << 10, stream), line: Vec::new() })
     }
 
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.reader.get_mut().write_all(bytes)
     }
 
     /// The next line, without its end.
-    fn line(&mut self) -> anyhow::Result<&[u8]> {
+    pub(crate) fn line(&mut self) -> anyhow::Result<&[u8]> {
         self.line.clear();
         // Longer lines are no replies to what is asked here.
         let read = (&mut self.reader).take(4096).read_until(b'\n', &mut self.line)?;

@@ -15,6 +15,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use file::{DumpReader, DumpWriter};
+pub(crate) use memcached::Connection;
 use memcached::{MemcachedSink, MemcachedSource};
 use redis::RedisSource;
 
@@ -22,7 +23,7 @@ use redis::RedisSource;
 const TELL_EVERY: Duration = Duration::from_secs(2);
 /// Items that are refused with a line each.
 const REFUSALS_TOLD: u64 = 10;
-const DEFAULT_SERVER: &str = "memcached://127.0.0.1:11211";
+pub(crate) const DEFAULT_SERVER: &str = "memcached://127.0.0.1:11211";
 
 /// An item on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ trait Sink {
 
 /// A server as URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Server {
+pub(crate) enum Server {
     /// HOST:PORT.
     Memcached(String),
     /// The whole URL.

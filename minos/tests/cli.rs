@@ -1,0 +1,60 @@
+//! `minos cli` with both protocols.
+
+use std::{
+    io::Write,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use minos_testkit::Server;
+
+const MINOS: &str = env!("CARGO_BIN_EXE_minos");
+
+/// Runs `minos cli` with arguments, and with lines on its standard input. Returns what it prints.
+fn cli(server: &str, arguments: &[&str], lines: &str) -> String {
+    let mut child = Command::new(MINOS)
+        .args(["cli", "--server", server])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It may have ended without reading.
+    let _ = child.stdin.take().unwrap().write_all(lines.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+#[test]
+fn commands_of_memcached_are_executed() {
+    let server = Server::minos(Path::new(MINOS), &["--memory=64m"]).unwrap();
+    let url = format!("memcached://{}", server.address());
+    assert_eq!(cli(&url, &["set", "k", "a b"], ""), "STORED\n");
+    assert_eq!(
+        cli(&url, &[], "get k\n\nms m 2 T0 xy\nmg m v\nincr k 1\n"),
+        concat!(
+            "VALUE k 0 3\na b\r\nEND\n",
+            "HD\n",
+            "VA 2\nxy\r\n",
+            "CLIENT_ERROR cannot increment or decrement non-numeric value\n",
+        )
+    );
+    assert!(cli(&url, &["stats"], "").ends_with("\nEND\n"));
+    assert!(cli(&url, &["lru_crawler", "metadump", "all"], "").starts_with("key="));
+    assert_eq!(cli(&url, &[], "set 'k\n"), "a quote is not closed\n");
+    drop(server);
+    assert!(cli(&url, &["version"], "").contains("cannot connect"), "the control");
+}
+
+#[test]
+fn commands_of_redis_are_executed() {
+    let server = Server::redis(&[]).unwrap();
+    let url = format!("redis://{}", server.address());
+    let lines = "SET k \"a\\x00b\"\nGET k\nMGET k none\nNONE\nTTL k\n";
+    let expected = concat!("OK\n", "\"a\\x00b\"\n", "1) \"a\\x00b\"\n2) (nil)\n", "(error) ",);
+    let said = cli(&url, &[], lines);
+    assert!(said.starts_with(expected) && said.contains("unknown command 'NONE'"), "{said}");
+    assert!(said.ends_with("(integer) -1\n"), "{said}");
+    assert!(cli(&url, &[], "help\n").contains(" SETRANGE "));
+}
