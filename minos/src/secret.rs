@@ -37,9 +37,15 @@ pub(crate) fn run(args: &SecretArgs) -> anyhow::Result<()> {
 pub(crate) fn read_all(option: &str, path: &Path) -> anyhow::Result<Vec<Secret>> {
     let name = || format!("{option} {}", path.display());
     let text = std::fs::read_to_string(path).with_context(name)?;
-    let mode = std::fs::metadata(path).with_context(name)?.permissions().mode();
-    if mode & 0o077 != 0 {
+    warn_if_others_may_read(option, path)?;
+    Secret::all_in(&text).with_context(name)
+}
+
+/// Warns if other users may read the file with a secret that `option` names.
+pub(crate) fn warn_if_others_may_read(option: &str, path: &Path) -> anyhow::Result<()> {
+    let metadata = std::fs::metadata(path).with_context(|| format!("{option} {}", path.display()))?;
+    if metadata.permissions().mode() & 0o077 != 0 {
         tracing::warn!(path = %path.display(), "{option}: other users may read it");
     }
-    Secret::all_in(&text).with_context(name)
+    Ok(())
 }

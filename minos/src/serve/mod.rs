@@ -8,13 +8,17 @@ mod native;
 mod options;
 pub(crate) mod rack;
 mod region;
+mod security;
 mod values;
 
 use std::{io::Write, sync::Arc};
 
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
-use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
-use signal_hook::{consts::TERM_SIGNALS, iterator::Signals};
+use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity, config::TlsConfig};
+use signal_hook::{
+    consts::{SIGHUP, TERM_SIGNALS},
+    iterator::Signals,
+};
 
 pub(crate) use available::memory_of_machine;
 pub(crate) use options::ServeOptions;
@@ -103,6 +107,11 @@ fn serve_until_stopped(
 ) -> anyhow::Result<()> {
     // Set up before any client can find the server and stop it.
     let signals = Signals::new(TERM_SIGNALS)?;
+    let tls = config.tls.clone();
+    if tls.is_some() {
+        // Without a file to read again it ends the process, as ever.
+        signals.handle().add_signal(SIGHUP)?;
+    }
     if options.rack.ends_with_parent {
         end_with_parent()?;
     }
@@ -110,7 +119,7 @@ fn serve_until_stopped(
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
     let server = start(config)?;
-    stop_on_signals(signals, server.stop())?;
+    heed_signals(signals, server.stop(), tls)?;
     // It holds a reference to the store, and ends with this function.
     let _admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
     announce(&server, options, admin_address.as_deref())?;
@@ -140,11 +149,15 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
     Ok(())
 }
 
-/// Stops the server on SIGTERM and SIGINT; a second signal ends the process at once.
-fn stop_on_signals(mut signals: Signals, stop: &Arc<Stop>) -> std::io::Result<()> {
+/// Stops the server on SIGTERM and SIGINT, where a second one ends the process at once, and reads files again on SIGHUP.
+fn heed_signals(mut signals: Signals, stop: &Arc<Stop>, tls: Option<TlsConfig>) -> std::io::Result<()> {
     let stop = Arc::clone(stop);
     std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
+            if signal == SIGHUP {
+                security::reload(tls.as_ref().map(|tls| &*tls.acceptor));
+                continue;
+            }
             if stop.is_requested() {
                 tracing::warn!(signal, "a second signal: ending at once");
                 std::process::exit(1);

@@ -12,6 +12,7 @@ use super::{
     native::NativeOptions,
     rack::{RackOptions, Serves},
     region::RegionPlace,
+    security::{ClientAddress, SecurityOptions},
     values::{
         AccessMode, EngineKind, Evict, Io, Order, Switch, designs, name_of, names, parse_backing, random_seed,
     },
@@ -40,10 +41,10 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where memcached clients connect: IP:PORT or unix:/PATH; may be given several times [default:
-    /// 127.0.0.1:11211, nowhere with --access erew]
+    /// Where memcached clients connect: IP:PORT or unix:/PATH, with --tls-cert also notls:IP:PORT; may be given several
+    /// times [default: 127.0.0.1:11211, nowhere with --access erew]
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
-    pub(crate) memcached: Vec<Address>,
+    pub(crate) memcached: Vec<ClientAddress>,
     /// Where Redis clients connect (not there yet)
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) resp: Option<Address>,
@@ -165,6 +166,8 @@ pub(crate) struct ServeOptions {
     pub(crate) stop_timeout: Duration,
 
     #[command(flatten)]
+    pub(crate) security: SecurityOptions,
+    #[command(flatten)]
     pub(crate) flash: FlashOptions,
     #[command(flatten)]
     pub(crate) native: NativeOptions,
@@ -208,6 +211,7 @@ impl ServeOptions {
     pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
         self.refuse_what_is_not_there()?;
         let mut server = self.server_config();
+        server.tls = self.security.tls(&self.memcached)?;
         for address in server.memcached.iter().filter(|address| !address.is_local()) {
             tracing::warn!(%address, "--memcached: whoever can reach it can read and write");
         }
@@ -230,7 +234,7 @@ impl ServeOptions {
         if self.memcached.is_empty() && self.access != AccessMode::Erew {
             return vec![Address::Tcp(MEMCACHED)];
         }
-        self.memcached.clone()
+        self.memcached.iter().map(|each| each.address.clone()).collect()
     }
 
     fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {

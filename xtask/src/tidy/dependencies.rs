@@ -3,7 +3,7 @@
 use super::SourceFile;
 
 /// The crates of ours that each crate may depend on. Tests may depend on anything.
-const ALLOWED: [(&str, &[&str]); 26] = [
+const ALLOWED: [(&str, &[&str]); 27] = [
     ("base", &[]),
     ("sync", &["base"]),
     ("region", &["base", "sync"]),
@@ -14,11 +14,15 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     ("proto", &["base"]),
     ("net", &["base", "sync"]),
     ("sealed", &["net", "proto"]),
+    ("tls", &["net"]),
     ("device", &["base"]),
     ("tier", &["base", "device", "engine", "flash", "sync"]),
     (
         "node",
-        &["base", "sync", "region", "engine", "sched", "sealed", "proto", "net", "rack", "tier", "unit"],
+        &[
+            "base", "sync", "region", "engine", "sched", "sealed", "proto", "net", "rack", "tier", "tls",
+            "unit",
+        ],
     ),
     ("client", &["base", "net", "proto", "rack", "unit"]),
     ("c", &["client"]),

@@ -16,7 +16,7 @@ use minos_tier::Tier;
 
 use super::{
     config::{DispatchChoice, ServerConfig},
-    handshakes::GateCounters,
+    handshakes::AllHandshakeCounters,
     mailbox::Mailbox,
     stop::Stop,
 };
@@ -61,8 +61,7 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) tier: Option<Arc<Tier>>,
     /// The rack, if this server is one of its nodes.
     pub(crate) rack: Option<Arc<Rack<M>>>,
-    /// Of the handshakes of other nodes.
-    pub(crate) gate: GateCounters,
+    pub(crate) handshakes: AllHandshakeCounters,
     /// Requests to the control thread.
     pub(crate) mailbox: Mailbox,
 }

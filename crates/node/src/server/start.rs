@@ -26,12 +26,13 @@ use super::{
     config::{InvalidOption, ServerConfig},
     control::{Control, LISTENERS_MAX, Seldom},
     gate::Gate,
-    handshakes::GateCounters,
+    handshakes::AllHandshakeCounters,
     keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
     shared::{InForce, NativeSide, PlanCell, Shared},
     stop::Stop,
+    tls::TlsFront,
 };
 use crate::{
     datagram::{
@@ -159,7 +160,7 @@ impl Server {
         config.check()?;
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
-        let mut listeners = listen(&config.memcached, Protocol::Memcache)?;
+        let mut listeners = listen(&config.memcached, Protocol::Memcache, |at| config.is_over_tls(at))?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
         let (peers, gate) = config.rack.as_ref().map(listen_for_peers).transpose()?.unwrap_or_default();
         listeners.extend(peers);
@@ -175,6 +176,7 @@ impl Server {
             server.spawn("minos-keeper".to_owned(), move || keep(keeper, &shared))?;
         }
         server.spawn_rack(io, &shared, gate)?;
+        let listeners = server.spawn_tls(io, &shared, listeners)?;
         let control = Control {
             epoch_end: Some(Instant::now() + shared.config.epoch),
             shared,
@@ -246,6 +248,23 @@ impl Server {
         Ok(())
     }
 
+    /// Starts the thread for clients over TLS, if there are any; returns the other listeners.
+    fn spawn_tls<M: Mode, I: Io>(
+        &mut self,
+        io: &I,
+        shared: &Arc<Shared<M, I>>,
+        listeners: Vec<StreamListener>,
+    ) -> io::Result<Vec<StreamListener>>
+    where
+        Engine<M>: Sync,
+    {
+        let (secured, others) = listeners.into_iter().partition(|each| each.over_tls);
+        if let Some(front) = TlsFront::new(shared, secured, io.poller()?) {
+            self.spawn("minos-tls".to_owned(), move || front.run())?;
+        }
+        Ok(others)
+    }
+
     /// Starts the threads of a node of a rack, if the server is one.
     fn spawn_rack<M: Mode, I: Io>(
         &mut self,
@@ -301,12 +320,16 @@ impl Drop for Server {
     }
 }
 
-fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListener>, StartError> {
+fn listen(
+    addresses: &[Address],
+    protocol: Protocol,
+    over_tls: impl Fn(&Address) -> bool,
+) -> Result<Vec<StreamListener>, StartError> {
     if addresses.len() > LISTENERS_MAX {
         return Err(StartError::TooManyListeners(addresses.len()));
     }
     let bind = |address: &Address| {
-        StreamListener::bind(address, protocol)
+        StreamListener::bind(address, protocol, over_tls(address))
             .map_err(|error| StartError::Listen { address: address.clone(), error })
     };
     addresses.iter().map(bind).collect()
@@ -318,7 +341,7 @@ fn listen_for_peers(
     rack: &RackConfig,
 ) -> Result<(Vec<StreamListener>, Option<(Listener, Keys)>), StartError> {
     let own = std::slice::from_ref(&rack.nodes[rack.node].address);
-    let mut peers = listen(own, Protocol::Peer)?;
+    let mut peers = listen(own, Protocol::Peer, |_| false)?;
     let gate = rack.keys().and_then(|keys| Some((peers.pop()?.listener, keys)));
     Ok((peers, gate))
 }
@@ -345,7 +368,7 @@ pub(crate) fn share<M: Mode, I: Io>(
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
     let shared = Shared {
         rack: rack.map(Arc::new),
-        gate: GateCounters::default(),
+        handshakes: AllHandshakeCounters::default(),
         workers_left: AtomicUsize::new(workers.len()),
         plan: Arc::new(PlanCell::new(in_force)),
         store,

@@ -54,15 +54,17 @@ pub(crate) struct StreamListener {
     pub(crate) listener: Listener,
     /// The protocol of the connections that it accepts.
     pub(crate) protocol: Protocol,
+    /// True if they speak it over TLS.
+    pub(crate) over_tls: bool,
 }
 
 impl StreamListener {
-    /// Listens on `address` for clients that speak `protocol`.
-    pub(crate) fn bind(address: &Address, protocol: Protocol) -> io::Result<Self> {
+    /// Listens on `address` for clients that speak `protocol`, over TLS or not.
+    pub(crate) fn bind(address: &Address, protocol: Protocol, over_tls: bool) -> io::Result<Self> {
         let listener = match protocol {
             Protocol::Memcache => Listener::bind(address)?,
             Protocol::Peer | Protocol::ProvenPeer => Listener::bind_private(address)?,
         };
-        Ok(Self { listener, protocol })
+        Ok(Self { listener, protocol, over_tls })
     }
 }
