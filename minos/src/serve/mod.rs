@@ -14,7 +14,7 @@ mod values;
 use std::{io::Write, sync::Arc};
 
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
-use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity, config::TlsConfig};
+use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
 use signal_hook::{
     consts::{SIGHUP, TERM_SIGNALS},
     iterator::Signals,
@@ -29,6 +29,7 @@ pub(crate) use values::{Evict, Order, Switch, parse_backing};
 use crate::{admin::Reserved, rack::end_with_parent};
 use flash::FlashPath;
 use region::Watch;
+use security::Reload;
 use values::{AccessMode, EngineKind};
 
 /// Starts a server and serves until a signal or a client asks it to stop.
@@ -107,8 +108,8 @@ fn serve_until_stopped(
 ) -> anyhow::Result<()> {
     // Set up before any client can find the server and stop it.
     let signals = Signals::new(TERM_SIGNALS)?;
-    let tls = config.tls.clone();
-    if tls.is_some() {
+    let reload = options.security.files(&config);
+    if reload.is_some() {
         // Without a file to read again it ends the process, as ever.
         signals.handle().add_signal(SIGHUP)?;
     }
@@ -119,7 +120,7 @@ fn serve_until_stopped(
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
     let server = start(config)?;
-    heed_signals(signals, server.stop(), tls)?;
+    heed_signals(signals, server.stop(), reload)?;
     // It holds a reference to the store, and ends with this function.
     let _admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
     announce(&server, options, admin_address.as_deref())?;
@@ -150,12 +151,12 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
 }
 
 /// Stops the server on SIGTERM and SIGINT, where a second one ends the process at once, and reads files again on SIGHUP.
-fn heed_signals(mut signals: Signals, stop: &Arc<Stop>, tls: Option<TlsConfig>) -> std::io::Result<()> {
+fn heed_signals(mut signals: Signals, stop: &Arc<Stop>, reload: Option<Reload>) -> std::io::Result<()> {
     let stop = Arc::clone(stop);
     std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
-                security::reload(tls.as_ref().map(|tls| &*tls.acceptor));
+                reload.iter().for_each(Reload::run);
                 continue;
             }
             if stop.is_requested() {

@@ -212,10 +212,9 @@ impl ServeOptions {
         self.refuse_what_is_not_there()?;
         let mut server = self.server_config();
         server.tls = self.security.tls(&self.memcached)?;
-        for address in server.memcached.iter().filter(|address| !address.is_local()) {
-            tracing::warn!(%address, "--memcached: whoever can reach it can read and write");
-        }
+        server.access = self.security.access()?;
         server.native = self.native.config(self.access)?;
+        self.security.check_public(&server)?;
         let others = Serves {
             flash: self.flash.flash.is_some(),
             native: server.native.as_ref().map(|native| native.address),

@@ -1,13 +1,26 @@
-//! Who may connect: TLS.
+//! Who may connect: TLS, users, and addresses that strangers reach.
 
-use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    str::FromStr,
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use minos_access::Acl;
 use minos_net::{Address, ParseAddressError};
-use minos_node::config::{Acceptor, TlsConfig, TlsFiles};
+use minos_node::{
+    ServerConfig,
+    config::{ACCESS_TABLES, Acceptor, AccessConfig, Authority, TlsConfig, TlsFiles},
+};
 
-use crate::{secret::warn_if_others_may_read, time::parse_time};
+use super::values::Switch;
+use crate::{
+    secret::{random, warn_if_others_may_read},
+    time::parse_time,
+};
 
 /// The options of `minos serve` about who may connect.
 #[derive(Args, Clone, Debug)]
@@ -29,6 +42,17 @@ pub(crate) struct SecurityOptions {
     /// Time for a TLS handshake
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     tls_timeout: Duration,
+    /// Users in the format of Redis' ACL file, with hashes of `minos secret --hash`: clients must be one of them. SIGHUP reads
+    /// it again
+    #[arg(long, value_name = "FILE")]
+    acl: Option<PathBuf>,
+    /// Logins that wait for the check of their passwords at a time
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    acl_waiting: usize,
+    /// Serve strangers: listen where others than processes of this machine can connect, though clients need neither a user
+    /// nor a certificate nor a secret
+    #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", value_name = "on|off")]
+    allow_public: Switch,
 }
 
 /// An address for clients, and whether they speak TLS there.
@@ -69,11 +93,94 @@ impl SecurityOptions {
     }
 }
 
-/// Reads the files of `tls` again.
-pub(crate) fn reload(tls: Option<&Acceptor>) {
-    let Some(tls) = tls else { return };
-    match tls.reload() {
-        Ok(()) => tracing::info!("certificate, key and authorities are read again"),
-        Err(error) => tracing::error!(%error, "the certificate in force stays"),
+impl SecurityOptions {
+    /// The users, if there is a file with them.
+    ///
+    /// # Errors
+    /// Names the line that is of no use.
+    pub(crate) fn access(&self) -> anyhow::Result<Option<AccessConfig>> {
+        let Some(path) = &self.acl else { return Ok(None) };
+        warn_if_others_may_read("--acl", path)?;
+        let authority = Arc::new(Authority::new(read_acl(path)?, random()?));
+        Ok(Some(AccessConfig { authority, waiting_max: self.acl_waiting }))
     }
+
+    /// Refuses to serve strangers, unless that is what the operator wants; warns of them then.
+    ///
+    /// # Errors
+    /// Names the address.
+    pub(crate) fn check_public(&self, config: &ServerConfig) -> anyhow::Result<()> {
+        let default = config.access.as_ref().map(|access| access.authority.default_user());
+        let are_users = matches!(default, Some(None));
+        let has_certificate = |address: &Address| {
+            let tls = config.tls.as_ref().filter(|tls| tls.acceptor.asks_for_certificates());
+            tls.is_some_and(|tls| !tls.plain.contains(address))
+        };
+        for address in config.memcached.iter().filter(|address| !address.is_local()) {
+            if !are_users && !has_certificate(address) {
+                self.strangers_at("--memcached", address, "--acl, or --tls-cert with --tls-client-ca")?;
+            }
+        }
+        let native = config.native.as_ref().filter(|native| native.secrets.is_empty());
+        if let Some(native) = native {
+            let address = Address::Tcp(native.address);
+            ensure!(
+                config.access.is_none(),
+                "--acl: clients of --native would pass the users by; it goes with --native-secret-file"
+            );
+            if !address.is_local() {
+                self.strangers_at("--native", &address, "--native-secret-file")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn strangers_at(&self, option: &str, address: &Address, remedy: &str) -> anyhow::Result<()> {
+        ensure!(
+            self.allow_public == Switch::On,
+            "{option} {address}: whoever can reach it could read and write. Use {remedy}, or --allow-public if the network \
+             keeps strangers out"
+        );
+        tracing::warn!(%address, "{option}: whoever can reach it can read and write");
+        Ok(())
+    }
+
+    /// What SIGHUP reads again; `None` if there is nothing.
+    pub(crate) fn files(&self, config: &ServerConfig) -> Option<Reload> {
+        let tls = config.tls.as_ref().map(|tls| Arc::clone(&tls.acceptor));
+        let authority = config.access.as_ref().map(|access| Arc::clone(&access.authority));
+        let acl = self.acl.clone().zip(authority);
+        (tls.is_some() || acl.is_some()).then_some(Reload { tls, acl })
+    }
+}
+
+/// The files that SIGHUP reads again.
+pub(crate) struct Reload {
+    tls: Option<Arc<Acceptor>>,
+    acl: Option<(PathBuf, Arc<Authority>)>,
+}
+
+impl Reload {
+    /// Reads them. What is of no use changes nothing.
+    pub(crate) fn run(&self) {
+        match self.tls.as_ref().map(|tls| tls.reload()) {
+            Some(Ok(())) => tracing::info!("certificate, key and authorities are read again"),
+            Some(Err(error)) => tracing::error!(%error, "the certificate in force stays"),
+            None => {}
+        }
+        let Some((path, authority)) = &self.acl else { return };
+        match read_acl(path) {
+            Ok(acl) => {
+                authority.replace(acl);
+                tracing::info!("the users are read again");
+            }
+            Err(error) => tracing::error!("the users in force stay: {error:#}"),
+        }
+    }
+}
+
+fn read_acl(path: &Path) -> anyhow::Result<Acl> {
+    let name = || format!("--acl {}", path.display());
+    let text = std::fs::read_to_string(path).with_context(name)?;
+    Acl::parse(&text, ACCESS_TABLES).with_context(name)
 }

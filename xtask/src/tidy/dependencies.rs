@@ -21,8 +21,8 @@ const ALLOWED: [(&str, &[&str]); 28] = [
     (
         "node",
         &[
-            "base", "sync", "region", "engine", "sched", "sealed", "proto", "net", "rack", "tier", "tls",
-            "unit",
+            "access", "base", "sync", "region", "engine", "sched", "sealed", "proto", "net", "rack", "tier",
+            "tls", "unit",
         ],
     ),
     ("client", &["base", "net", "proto", "rack", "unit"]),

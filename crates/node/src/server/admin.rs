@@ -264,6 +264,9 @@ impl<M: Mode, I: Io> Shared<M, I> {
             self.handshakes.tls.all().for_each(|(name, value)| emit(&format!("tls_{name}"), &value));
             emit("tls_broken", &tls.acceptor.broken());
         }
+        if self.config.access.is_some() {
+            emit("auth_crowded", &self.checks.refused());
+        }
         if let Some(native) = &self.native {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));
             emit("native_overruns", &native.ports.overruns());
@@ -291,8 +294,8 @@ fn client_settings(config: &ServerConfig, emit: Emit<'_>) {
         emit(name, &"no");
     }
     emit("slab_automove", &0);
-    emit("auth_enabled_sasl", &"no");
-    emit("auth_enabled_ascii", &"no");
+    emit("auth_enabled_sasl", &yes_or_no(config.access.is_some()));
+    emit("auth_enabled_ascii", &yes_or_no(config.access.is_some()));
     emit("track_sizes", &"no");
 }
 

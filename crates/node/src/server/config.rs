@@ -14,6 +14,8 @@ use minos_base::{Clock, VALUE_BYTES_MAX, limits};
 use minos_net::Address;
 use minos_sched::{ConfigError, ControlConfig, Options, Standby};
 
+pub use crate::access::ACCESS_TABLES;
+pub use minos_access::Authority;
 pub use minos_sched::{Design, LargeOrder};
 pub use minos_tls::{Acceptor, Files as TlsFiles, LoadError as TlsError};
 
@@ -59,6 +61,8 @@ options! {
     memcached: Vec<Address> = Vec::new(),
     /// TLS at the TCP addresses of clients, if they speak it.
     tls: Option<TlsConfig> = None,
+    /// The users, if clients must be one.
+    access: Option<AccessConfig> = None,
     /// The number of workers, and how they share the requests.
     control: ControlConfig = ControlConfig::new(workers),
     /// The design in force at the start.
@@ -165,6 +169,9 @@ impl ServerConfig {
             bound("--tls-handshakes", tls.handshakes_max as u64, 1, 1 << 16)?;
             bound("--tls-timeout", tls.handshake_timeout.as_millis() as u64, 1, 1 << 40)?;
         }
+        if let Some(access) = &self.access {
+            bound("--acl-waiting", access.waiting_max as u64, 1, 1 << 20)?;
+        }
         self.gathering.check()?;
         self.rack.as_ref().map_or(Ok(()), RackConfig::check)?;
         self.native.as_ref().map_or(Ok(()), NativeConfig::check)
@@ -182,6 +189,15 @@ pub struct TlsConfig {
     pub handshakes_max: usize,
     /// Time for a handshake.
     pub handshake_timeout: Duration,
+}
+
+/// The options of users.
+#[derive(Clone, Debug)]
+pub struct AccessConfig {
+    /// The users in force.
+    pub authority: Arc<Authority>,
+    /// Connections whose passwords may wait to be checked at a time.
+    pub waiting_max: usize,
 }
 
 /// Declares an option with a few named values: the enum, its parser and its names.

@@ -82,6 +82,7 @@ impl<M: Mode, I: Io> Control<M, I> {
             native.core.drain();
         }
         self.shared.mailbox.close();
+        self.shared.checks.close();
         self.shared.wake_all();
         self.shared.tier.iter().for_each(|tier| tier.call_keeper());
     }

@@ -35,6 +35,7 @@ use super::{
     tls::TlsFront,
 };
 use crate::{
+    access::{Checks, check},
     datagram::{
         native::{ENTROPY_BYTES, NativeSetting, NativeShared},
         ports::Ports,
@@ -176,7 +177,7 @@ impl Server {
             server.spawn("minos-keeper".to_owned(), move || keep(keeper, &shared))?;
         }
         server.spawn_rack(io, &shared, gate)?;
-        let listeners = server.spawn_tls(io, &shared, listeners)?;
+        let listeners = server.spawn_fronts(io, &shared, listeners)?;
         let control = Control {
             epoch_end: Some(Instant::now() + shared.config.epoch),
             shared,
@@ -248,8 +249,9 @@ impl Server {
         Ok(())
     }
 
-    /// Starts the thread for clients over TLS, if there are any; returns the other listeners.
-    fn spawn_tls<M: Mode, I: Io>(
+    /// Starts the threads that look at clients before workers do: for TLS, whose listeners are not among those returned,
+    /// and for passwords.
+    fn spawn_fronts<M: Mode, I: Io>(
         &mut self,
         io: &I,
         shared: &Arc<Shared<M, I>>,
@@ -261,6 +263,10 @@ impl Server {
         let (secured, others) = listeners.into_iter().partition(|each| each.over_tls);
         if let Some(front) = TlsFront::new(shared, secured, io.poller()?) {
             self.spawn("minos-tls".to_owned(), move || front.run())?;
+        }
+        if let Some(access) = &shared.config.access {
+            let (shared, authority) = (Arc::clone(shared), Arc::clone(&access.authority));
+            self.spawn("minos-access".to_owned(), move || check(&shared, &authority))?;
         }
         Ok(others)
     }
@@ -358,8 +364,6 @@ pub(crate) fn share<M: Mode, I: Io>(
         queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
         workers.push(worker(&config)?);
     }
-    let receive_bytes_max =
-        config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
     if let Some(rack) = rack.as_ref().filter(|rack| !rack.config.is_managed()) {
         rack.settle(&store);
@@ -368,9 +372,10 @@ pub(crate) fn share<M: Mode, I: Io>(
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
     let shared = Shared {
         rack: rack.map(Arc::new),
-        handshakes: AllHandshakeCounters::default(),
+        checks: Checks::new(config.access.as_ref()),
         workers_left: AtomicUsize::new(workers.len()),
         plan: Arc::new(PlanCell::new(in_force)),
+        receiving: receiving(&config, &store),
         store,
         started: Instant::now(),
         clock: config.clock,
@@ -383,12 +388,18 @@ pub(crate) fn share<M: Mode, I: Io>(
         counters_baseline: Mutex::default(),
         prefixes: Prefixes::new(config.detail_prefixes_max),
         native,
-        receiving: Arc::new(Receiving::new(receive_bytes_max)),
         tier,
         mailbox: Mailbox::new()?,
+        handshakes: AllHandshakeCounters::default(),
         config,
     };
     Ok(Arc::new(shared))
+}
+
+/// The memory for values that are still arriving.
+fn receiving<M: Mode>(config: &ServerConfig, store: &Engine<M>) -> Arc<Receiving> {
+    let part = || store.memory_limit() / receiving::MEMORY_PART;
+    Arc::new(Receiving::new(config.receive_memory_bytes.unwrap_or_else(part)))
 }
 
 /// The thread that passes this node's memory and attaches that of others, if the server is a node of a rack and others
