@@ -2,6 +2,7 @@
 
 mod available;
 mod config_file;
+mod confine;
 mod flash;
 mod memory;
 mod native;
@@ -123,6 +124,8 @@ fn serve_until_stopped(
     heed_signals(signals, server.stop(), reload)?;
     // It holds a reference to the store, and ends with this function.
     let _admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
+    // Before the line for which scripts wait.
+    options.security.confine(options.flash.flash.is_some())?;
     announce(&server, options, admin_address.as_deref())?;
     server.join()?;
     Ok(())

@@ -213,6 +213,7 @@ impl ServeOptions {
         let mut server = self.server_config();
         server.tls = self.security.tls(&self.memcached)?;
         server.access = self.security.access()?;
+        server.after_bind = self.security.after_bind()?;
         server.native = self.native.config(self.access)?;
         self.security.check_public(&server)?;
         let others = Serves {
@@ -258,6 +259,10 @@ impl ServeOptions {
                         Some(Backing::Private | Backing::Hugetlb | Backing::SmallPages)
                     ),
                 "--rack: other nodes read this one's memory; use --region, or --backing memfd",
+            ),
+            (
+                self.security.is_sandboxed() && self.rack.rack.is_some(),
+                "--sandbox: a node of a rack opens sockets and memory of others while it serves; it goes without --rack",
             ),
             (
                 self.engine == EngineKind::Store && (self.evict.is_some() || self.large_reserve.is_some()),

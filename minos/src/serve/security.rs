@@ -13,10 +13,13 @@ use minos_access::Acl;
 use minos_net::{Address, ParseAddressError};
 use minos_node::{
     ServerConfig,
-    config::{ACCESS_TABLES, Acceptor, AccessConfig, Authority, TlsConfig, TlsFiles},
+    config::{ACCESS_TABLES, Acceptor, AccessConfig, AfterBind, Authority, TlsConfig, TlsFiles},
 };
 
-use super::values::Switch;
+use super::{
+    confine::{self, Unprivileged},
+    values::Switch,
+};
 use crate::{
     secret::{random, warn_if_others_may_read},
     time::parse_time,
@@ -53,6 +56,12 @@ pub(crate) struct SecurityOptions {
     /// nor a certificate nor a secret
     #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", value_name = "on|off")]
     allow_public: Switch,
+    /// User to become once all addresses are bound; files read again by SIGHUP must be readable by it [default: none]
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Refuse, once the server has started, all system calls that it does not need (seccomp)
+    #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", value_name = "on|off")]
+    sandbox: Switch,
 }
 
 /// An address for clients, and whether they speak TLS there.
@@ -143,6 +152,33 @@ impl SecurityOptions {
         );
         tracing::warn!(%address, "{option}: whoever can reach it can read and write");
         Ok(())
+    }
+
+    /// What drops the privileges, if a user is named.
+    ///
+    /// # Errors
+    /// Names the user who cannot be taken.
+    pub(crate) fn after_bind(&self) -> anyhow::Result<Option<AfterBind>> {
+        let Some(name) = &self.user else { return Ok(None) };
+        let user = Unprivileged::named(name)?;
+        Ok(Some(AfterBind(Arc::new(move || user.become_it()))))
+    }
+
+    /// Confines the process to the system calls of a server that has started, if that is asked for.
+    ///
+    /// # Errors
+    /// The kernel has no seccomp.
+    pub(crate) fn confine(&self, has_flash: bool) -> anyhow::Result<()> {
+        if self.sandbox == Switch::On {
+            confine::sandbox(has_flash)?;
+            tracing::info!("the process is confined to the system calls that it needs");
+        }
+        Ok(())
+    }
+
+    /// True if the process gives up system calls.
+    pub(crate) fn is_sandboxed(&self) -> bool {
+        self.sandbox == Switch::On
     }
 
     /// What SIGHUP reads again; `None` if there is nothing.

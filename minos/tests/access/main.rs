@@ -305,6 +305,15 @@ fn strangers_may_be_somebody_too() {
     let mut client = rig.client();
     assert_eq!(client.get("a").unwrap(), None);
     assert_eq!(client.set("a", b"x").unwrap(), "CLIENT_ERROR the user default may not use set");
+    // By packets such a client may become another user, however they come.
+    rig.replace(&format!("user default on nopass ~* +@read\nuser app on {} ~* +@all", hash()));
+    let mut stream = TcpStream::connect(rig.server.address()).unwrap();
+    stream.set_read_timeout(Some(WITHIN)).unwrap();
+    let set = Packet::new(0x01).extras(8).key("k").value("v");
+    assert_eq!(set.ask(&mut stream).0, AUTH);
+    let login = Packet::new(0x21).key("PLAIN").value("\0app\0secret");
+    assert_eq!(login.ask_in_pieces(&mut stream).0, 0);
+    assert_eq!(set.ask(&mut stream).0, 0);
 }
 
 #[test]

@@ -42,6 +42,16 @@ impl Packet {
         bytes
     }
 
+    /// As [`ask`](Self::ask), with the packet in two pieces.
+    pub(crate) fn ask_in_pieces(&self, stream: &mut TcpStream) -> (u16, Vec<u8>) {
+        let bytes = self.bytes();
+        let (head, tail) = bytes.split_at(30);
+        stream.write_all(head).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        stream.write_all(tail).unwrap();
+        reply(stream)
+    }
+
     /// The status and the body of the reply, or of the last of several.
     pub(crate) fn ask(&self, stream: &mut TcpStream) -> (u16, Vec<u8>) {
         stream.write_all(&self.bytes()).unwrap();

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use minos_engine::Mode;
 use minos_proto::memcache::{
     Command, Parsed, Request, Store, Value,
-    binary::{Reply, Status, Wants, compose, greeting},
+    binary::{Reply, Status, Wants, begins_login, compose, greeting},
     text,
 };
 
@@ -98,7 +98,7 @@ pub(super) fn serve<M: Mode, P: Placement>(
         let is_known = session.guard.as_mut().is_some_and(|guard| guard.user().is_some());
         let is_binary = session.wire == Some(Wire::Binary);
         // Clients log in with their first packets, and wait for the answer.
-        let greets = is_binary && greeting(rest).is_some_and(|greeting| greeting.wants.is_login());
+        let greets = is_binary && begins_login(rest);
         let (used, next) = match (is_binary, is_known) {
             (false, true) => serve_bursts::<Guarded<Text>, M, P>(cx, session, rest, requests_left, tx),
             (true, true) if !greets => {

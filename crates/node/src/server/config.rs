@@ -1,7 +1,7 @@
 //! The options of a server.
 
 use std::{
-    fmt,
+    fmt, io,
     str::FromStr,
     sync::{
         Arc,
@@ -63,6 +63,8 @@ options! {
     tls: Option<TlsConfig> = None,
     /// The users, if clients must be one.
     access: Option<AccessConfig> = None,
+    /// Called once all addresses are bound and before any client is served.
+    after_bind: Option<AfterBind> = None,
     /// The number of workers, and how they share the requests.
     control: ControlConfig = ControlConfig::new(workers),
     /// The design in force at the start.
@@ -189,6 +191,17 @@ pub struct TlsConfig {
     pub handshakes_max: usize,
     /// Time for a handshake.
     pub handshake_timeout: Duration,
+}
+
+/// What is done between the binding of addresses and the service of clients, such as to drop privileges. An error ends the
+/// start.
+#[derive(Clone)]
+pub struct AfterBind(pub Arc<dyn Fn() -> io::Result<()> + Send + Sync>);
+
+impl fmt::Debug for AfterBind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AfterBind")
+    }
 }
 
 /// The options of users.

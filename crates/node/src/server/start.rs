@@ -167,6 +167,7 @@ impl Server {
         listeners.extend(peers);
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
         let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
+        shared.config.after_bind.as_ref().map_or(Ok(()), |after| (after.0)())?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);

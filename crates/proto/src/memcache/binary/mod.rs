@@ -13,7 +13,7 @@ use super::{
     Vivify,
 };
 
-pub use sasl::{Greeting, Wants, greeting};
+pub use sasl::{Greeting, Wants, begins_login, greeting};
 
 /// First byte of a request. A connection whose very first byte this is speaks the binary protocol.
 pub const MAGIC: u8 = 0x80;

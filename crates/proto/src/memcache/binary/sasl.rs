@@ -37,11 +37,10 @@ pub enum Wants<'a> {
     Other,
 }
 
-impl Wants<'_> {
-    /// True if the packet is about a login.
-    pub fn is_login(&self) -> bool {
-        matches!(self, Self::Mechanisms | Self::Login { .. } | Self::OtherMechanism)
-    }
+/// True if a packet about a login begins `input`.
+pub fn begins_login(input: &[u8]) -> bool {
+    let is_login = |opcode| matches!(opcode, opcode::SASL_LIST | opcode::SASL_AUTH | opcode::SASL_STEP);
+    input.len() >= HEADER_BYTES && input[0] == MAGIC && is_login(input[1])
 }
 
 /// Reads the packet at the front of `input`; `None` if it is not whole, which only packets of a login have to be.
@@ -102,6 +101,7 @@ mod tests {
         let wants = Wants::Login { name: b"user", password: b"pass\0word" };
         for end in 0..login.len() {
             assert_eq!(greeting(&login[..end]), None);
+            assert_eq!(begins_login(&login[..end]), end >= HEADER_BYTES);
         }
         let read = greeting(&login).unwrap();
         assert_eq!((read.wants, read.consumed, read.reply.opaque), (wants, login.len(), [1, 2, 3, 4]));
