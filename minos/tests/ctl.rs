@@ -407,3 +407,30 @@ fn addresses_and_bounds_that_cannot_be() {
     let server = common::start_plain();
     assert!(complaint(&ctl(server.address(), &["dispatch"])).contains(&server.address().to_string()));
 }
+
+#[test]
+fn changes_need_the_token_and_reads_do_not() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "a-token-of-some-length\n").unwrap();
+    let path = file.path().display();
+    let (_server, admin) = start_with_admin(1, &[&format!("--admin-token-file={path}")]);
+    assert_eq!(get(admin, "/dispatch")["dispatch"], "size-aware");
+    let said = complaint(&ctl(admin, &["dispatch", "keyhash"]));
+    assert!(said.contains("--admin-token-file"), "{said}");
+    let wrong = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&wrong, "another-token-of-some-length\n").unwrap();
+    complaint(&ctl(admin, &["dispatch", "keyhash", &format!("--token-file={}", wrong.path().display())]));
+    assert_eq!(get(admin, "/dispatch")["dispatch"], "size-aware");
+    assert_eq!(get(admin, "/stats/admin")["admin_unauthorized"], 2);
+    shown(&ctl(admin, &["dispatch", "keyhash", &format!("--token-file={path}")]));
+    assert_eq!(get(admin, "/dispatch")["dispatch"], "keyhash");
+    let mut by_variable = Command::new(env!("CARGO_BIN_EXE_minos"));
+    by_variable.args(["ctl", "--timeout=60s", &format!("--admin={admin}"), "dispatch", "size-aware"]);
+    shown(&by_variable.env("MINOS_ADMIN_TOKEN", "a-token-of-some-length").output().unwrap());
+    // No method of reading changes anything, with the token or without.
+    for path in ["/dispatch?dispatch=keyhash", "/snapshot", "/flash", "/stats/reset"] {
+        request(admin, "GET", path, "");
+    }
+    assert_eq!(get(admin, "/dispatch")["dispatch"], "size-aware");
+    assert!(common::refusal(&["--admin=0.0.0.0:1"]).contains("--admin-token-file"));
+}

@@ -141,13 +141,24 @@ fn addresses_that_strangers_reach_are_warned_of() {
     // The port is taken, so that no server listens there.
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let warns = |address: &str| {
-        let text = refusal(&["--memory=64m", &format!("--memcached={address}:{port}")]);
+    let warns = |options: &[&str], address: &str| {
+        let text = refusal(&[options, &["--memory=64m", &format!("--memcached={address}:{port}")]].concat());
         assert!(text.contains("cannot listen"), "{text}");
         text.contains("--memcached: whoever can reach it can read and write")
     };
-    assert!(warns("0.0.0.0"));
-    assert!(!warns("127.0.0.1"));
+    assert!(warns(&["--allow-public"], "0.0.0.0"));
+    assert!(!warns(&[], "127.0.0.1"));
+    for option in ["--memcached=0.0.0.0:1", "--memcached=[::]:1", "--native=0.0.0.0:1"] {
+        let text = refusal(&["--memory=64m", option]);
+        assert!(text.contains("whoever can reach it could") && text.contains("--allow-public"), "{text}");
+    }
+    // Not even a stranger is served without a login.
+    let users = tempfile::NamedTempFile::new().unwrap();
+    let acl = format!("--acl={}", users.path().display());
+    assert!(!warns(&[&acl], "0.0.0.0"));
+    std::fs::write(&users, "user default on nopass +@read ~*").unwrap();
+    assert!(refusal(&[&acl, "--memcached=0.0.0.0:1"]).contains("--allow-public"));
+    assert!(refusal(&[&acl, "--native=127.0.0.1:0"]).contains("--native-secret-file"));
 }
 
 #[test]

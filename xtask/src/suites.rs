@@ -27,7 +27,7 @@ const HUGE_TESTS: &str = "65536";
 /// would have other features, and be built once more.
 const SERVER_TESTS: [&str; 7] =
     ["test", "--workspace", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
-const FUZZ_TARGETS: [&str; 9] = [
+const FUZZ_TARGETS: [&str; 10] = [
     "memcache_parse",
     "memcache_packet",
     "memcache_execute",
@@ -37,6 +37,7 @@ const FUZZ_TARGETS: [&str; 9] = [
     "native_reply",
     "native_serve",
     "flash_format",
+    "acl_file",
 ];
 /// Instrumentation that libFuzzer steers by, as cargo-fuzz would set it.
 const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

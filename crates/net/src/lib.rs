@@ -27,6 +27,6 @@ pub use listener::{Accepted, Listener};
 pub use pass::{check_user, pass_file, take_file};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
 pub use port::{Port, PortFacts, PortOptions};
-pub use socket::{Progress, SILENCE_MAX, Socket};
+pub use socket::{Progress, SILENCE_MAX, Socket, Wire};
 pub use wait::{Readable, WAIT_MAX, WaitSet, wait_readable, wait_ready};
 pub use waker::Waker;

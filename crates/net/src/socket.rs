@@ -136,6 +136,42 @@ impl Socket {
     }
 }
 
+/// The bytes below a stream that seals them. Its calls never block.
+pub trait Wire {
+    /// Receives into `buffer`.
+    fn receive(&self, buffer: &mut [u8]) -> Progress;
+
+    /// Sends from the front of `bytes`.
+    fn send(&self, bytes: &[u8]) -> Progress;
+
+    /// Sends from the front of several pieces.
+    fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Progress {
+        let first = pieces.iter().find(|piece| !piece.is_empty());
+        first.map_or(Progress::Bytes(0), |piece| self.send(piece))
+    }
+
+    /// Ends both directions.
+    fn break_off(&self);
+}
+
+impl Wire for Socket {
+    fn receive(&self, buffer: &mut [u8]) -> Progress {
+        self.receive(buffer)
+    }
+
+    fn send(&self, bytes: &[u8]) -> Progress {
+        self.send(bytes)
+    }
+
+    fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Progress {
+        self.send_pieces(pieces, false)
+    }
+
+    fn break_off(&self) {
+        self.break_off();
+    }
+}
+
 impl From<Socket> for OwnedFd {
     fn from(socket: Socket) -> Self {
         socket.fd

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod datagram;
 mod memcache;
 mod ops;

@@ -2,11 +2,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use minos_net::Progress;
+use minos_net::{Progress, Wire};
 use snow::TransportState;
 
 use crate::{
-    Ends, Keys, Purpose, Refusal, Sealed, Wire,
+    Ends, Keys, Purpose, Refusal, Sealed,
     keys::{ANSWER_BYTES, CALL_BYTES, PROOF_BYTES, TAG_BYTES},
 };
 

@@ -30,7 +30,7 @@ pub use blocking::Blocking;
 pub use duplex::Duplex;
 pub use incoming::Incoming;
 pub use keys::{Ends, Keys, Purpose};
-pub use stream::{PAYLOAD_BYTES_MAX, Sealed, Wire};
+pub use stream::{PAYLOAD_BYTES_MAX, Sealed};
 
 /// Why a stream was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd, BorrowedFd},
 };
 
-use minos_net::{Progress, Socket};
+use minos_net::{Progress, Wire};
 use snow::{HandshakeState, TransportState};
 
 use crate::{
@@ -20,32 +20,6 @@ const HEAD_BYTES: usize = 2;
 const FRAME_BYTES_MAX: usize = HEAD_BYTES + PAYLOAD_BYTES_MAX + TAG_BYTES;
 /// Bytes received and not opened yet, at most.
 const INPUT_BYTES: usize = 2 * FRAME_BYTES_MAX;
-
-/// The bytes below a sealed stream. Its calls never block.
-pub trait Wire {
-    /// Receives into `buffer`.
-    fn receive(&self, buffer: &mut [u8]) -> Progress;
-
-    /// Sends from the front of `bytes`.
-    fn send(&self, bytes: &[u8]) -> Progress;
-
-    /// Ends both directions.
-    fn break_off(&self);
-}
-
-impl Wire for Socket {
-    fn receive(&self, buffer: &mut [u8]) -> Progress {
-        self.receive(buffer)
-    }
-
-    fn send(&self, bytes: &[u8]) -> Progress {
-        self.send(bytes)
-    }
-
-    fn break_off(&self) {
-        self.break_off();
-    }
-}
 
 /// A sealed stream over `W`. Its calls never block.
 #[derive(Debug)]

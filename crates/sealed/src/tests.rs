@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_net::{Progress, Socket};
+use minos_net::{Progress, Socket, Wire};
 use minos_proto::native::Secret;
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 

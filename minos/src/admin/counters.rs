@@ -25,6 +25,8 @@ counters! {
     admin_switches,
     /// Requests refused because of their host name or of the page that sent them.
     admin_foreign,
+    /// Changes refused because their requests had not the token.
+    admin_unauthorized,
     /// Connections refused because the limit was reached.
     admin_connections_rejected,
     /// Requests that did not arrive in time, and answers that were not taken in time.

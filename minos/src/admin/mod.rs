@@ -17,6 +17,7 @@ mod reply;
 mod routes;
 mod snapshot;
 mod statistics;
+pub(crate) mod token;
 
 use std::{io, thread, time::Duration};
 
@@ -28,6 +29,7 @@ use tokio::{runtime, sync::oneshot};
 pub(crate) use options::AdminOptions;
 
 use counters::Counters;
+use token::Token;
 
 /// Time for open requests to finish after a stop.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -37,6 +39,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) struct Reserved {
     listener: Listener,
     options: AdminOptions,
+    token: Option<Token>,
 }
 
 /// The state that the tasks of the endpoint share.
@@ -44,6 +47,8 @@ struct Endpoint {
     operator: Operator,
     address: Address,
     options: AdminOptions,
+    /// What changes need, if they need anything.
+    token: Option<Token>,
     counters: Counters,
 }
 
@@ -60,13 +65,14 @@ impl Reserved {
     pub(crate) fn take(options: &AdminOptions) -> anyhow::Result<Option<Self>> {
         options.check()?;
         let Some(address) = &options.admin else { return Ok(None) };
+        let token = options.admin_token_file.as_deref().map(Token::read).transpose()?;
         let listener = Listener::bind_private(address)
             .with_context(|| format!("--admin: cannot listen on {address}"))?;
         if !address.is_local() {
-            tracing::warn!(%address, "--admin: whoever can reach it can read statistics and change how the server works");
+            tracing::warn!(%address, "--admin: whoever can reach it can read statistics");
         }
         options.snapshot_folder.iter().for_each(|folder| minos_tier::remove_stale_snapshots(folder));
-        Ok(Some(Self { listener, options: options.clone() }))
+        Ok(Some(Self { listener, options: options.clone(), token }))
     }
 
     /// The address, with the port that was bound.
@@ -76,11 +82,12 @@ impl Reserved {
 
     /// Serves the statistics and switches of `operator`.
     pub(crate) fn serve(self, operator: Operator) -> io::Result<Admin> {
-        let Self { listener, options } = self;
+        let Self { listener, options, token } = self;
         let endpoint = Endpoint {
             operator,
             address: listener.address().clone(),
             options,
+            token,
             counters: Counters::default(),
         };
         // One more thread executes switches; further requests for a switch wait for it.

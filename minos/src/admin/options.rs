@@ -13,9 +13,13 @@ use crate::time::parse_time;
 #[command(next_help_heading = "Admin endpoint")]
 pub(crate) struct AdminOptions {
     /// Address for statistics, metrics and the switch of the design over HTTP: IP:PORT or unix:/PATH
-    /// [default: none]. There is no authentication
+    /// [default: none]
     #[arg(long, value_name = "ADDR")]
     pub(super) admin: Option<Address>,
+    /// File with a token, as `minos secret` prints one: every change needs it. An address that others than processes of
+    /// this machine reach must have one [default: whoever can connect may change]
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    pub(super) admin_token_file: Option<PathBuf>,
     /// Host name that requests may use beside addresses and localhost, such as a proxy's; may be given
     /// several times
     #[arg(long, value_name = "NAME")]
@@ -46,6 +50,12 @@ impl AdminOptions {
             !self.admin_timeout.is_zero(),
             "--admin-timeout: a request takes some time; it must not be 0"
         );
+        if let Some(address) = self.admin.as_ref().filter(|address| !address.is_local()) {
+            ensure!(
+                self.admin_token_file.is_some(),
+                "--admin {address}: whoever can reach it could change how the server works; use --admin-token-file"
+            );
+        }
         if let Some(folder) = &self.snapshot_folder {
             ensure!(folder.is_dir(), "--snapshot-folder {}: there is no such folder", folder.display());
         }

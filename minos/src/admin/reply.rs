@@ -41,6 +41,13 @@ pub(super) fn not_allowed(allowed: &'static str) -> Reply {
     reply
 }
 
+/// The answer to a change without the token.
+pub(super) fn unauthorized() -> Reply {
+    let mut reply = error(StatusCode::UNAUTHORIZED, "a change needs the token of --admin-token-file");
+    reply.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    reply
+}
+
 pub(super) fn with(status: StatusCode, content_type: &'static str, text: String) -> Reply {
     let mut reply = Response::new(Full::new(Bytes::from(text)));
     *reply.status_mut() = status;

@@ -14,6 +14,10 @@ pub(super) async fn answer(request: Request<Incoming>, endpoint: &Endpoint, arri
     endpoint.counters.admin_requests.count();
     let path = request.uri().path().to_owned();
     let reply = match origin::refusal(&request, &endpoint.options.admin_host) {
+        None if lacks_token(&request, endpoint) => {
+            endpoint.counters.admin_unauthorized.count();
+            reply::unauthorized()
+        }
         None => route(request, &path, endpoint, arrived_by)
             .await
             .unwrap_or_else(|(status, text)| reply::error(status, &text)),
@@ -24,6 +28,12 @@ pub(super) async fn answer(request: Request<Incoming>, endpoint: &Endpoint, arri
     };
     tracing::debug!(path, status = reply.status().as_u16(), "admin request");
     reply
+}
+
+/// True for a change that needs a token and has not the right one. No GET changes anything.
+fn lacks_token(request: &Request<Incoming>, endpoint: &Endpoint) -> bool {
+    let is_change = !matches!(*request.method(), Method::GET | Method::HEAD);
+    is_change && endpoint.token.as_ref().is_some_and(|token| !token.is_in(request.headers()))
 }
 
 /// Answers a request of this endpoint's own, or says what is wrong with it.

@@ -25,45 +25,59 @@ pub(super) struct Answer {
     pub(super) body: Vec<u8>,
 }
 
-/// Sends a request to `server`, and waits at most `limit` for the answer.
+/// Sends a request to `server`, with its token if there is one, and waits at most `limit` for the answer.
 ///
 /// # Errors
 /// Nothing listens there, the server does not speak HTTP, or the answer is late.
-pub(super) fn ask(server: &Address, limit: Duration, question: Question) -> anyhow::Result<Answer> {
+pub(super) fn ask(
+    (server, token): (&Address, Option<&str>),
+    limit: Duration,
+    question: Question,
+) -> anyhow::Result<Answer> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(async { timeout(limit, connect_and_ask(server, question)).await });
+    let answer = runtime.block_on(async { timeout(limit, connect_and_ask(server, token, question)).await });
     answer.map_err(|_| anyhow!("{server} did not answer within {}", humantime::format_duration(limit)))?
 }
 
-async fn connect_and_ask(server: &Address, question: Question) -> anyhow::Result<Answer> {
+async fn connect_and_ask(
+    server: &Address,
+    token: Option<&str>,
+    question: Question,
+) -> anyhow::Result<Answer> {
     let nobody = || format!("cannot connect to {server}: is there a `minos serve --admin {server}`?");
     match server {
         Address::Tcp(address) => {
             let stream = TcpStream::connect(address).await.with_context(nobody)?;
-            ask_by(stream, &address.to_string(), question).await
+            ask_by(stream, (&address.to_string(), token), question).await
         }
         Address::Unix(path) => {
             let stream = UnixStream::connect(path).await.with_context(nobody)?;
-            ask_by(stream, "localhost", question).await
+            ask_by(stream, ("localhost", token), question).await
         }
     }
     .with_context(|| format!("{server} does not answer as an admin endpoint does"))
 }
 
-async fn ask_by<S>(stream: S, host: &str, question: Question) -> anyhow::Result<Answer>
+async fn ask_by<S>(
+    stream: S,
+    (host, token): (&str, Option<&str>),
+    question: Question,
+) -> anyhow::Result<Answer>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // Its errors show up in the request.
     tokio::spawn(connection);
-    let request = Request::builder()
+    let mut request = Request::builder()
         .method(question.method)
         .uri(question.path)
         .header(header::HOST, host)
-        .header(header::CONTENT_TYPE, "application/json")
-        .body(Full::new(Bytes::from(question.body)))?;
-    let response = sender.send_request(request).await?;
+        .header(header::CONTENT_TYPE, "application/json");
+    if let Some(token) = token {
+        request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+    }
+    let response = sender.send_request(request.body(Full::new(Bytes::from(question.body)))?).await?;
     let status = response.status();
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
     let body = body.map_err(|error| anyhow!(error))?.to_bytes().to_vec();

@@ -6,6 +6,7 @@ mod snapshot;
 
 use std::{
     io::{self, Write},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -16,7 +17,10 @@ use minos_net::Address;
 use serde_json::{Map, Value, json};
 
 use self::http::Answer;
-use crate::{client::show, time::parse_time};
+use crate::{admin::token, client::show, time::parse_time};
+
+/// The environment variable with the token.
+const TOKEN_VARIABLE: &str = "MINOS_ADMIN_TOKEN";
 
 /// Show or change the design and the flash of a running server, copy the latter, and show statistics.
 ///
@@ -29,6 +33,9 @@ pub(crate) struct CtlArgs {
     /// Admin endpoint, as in the server's --admin: IP:PORT or unix:/PATH
     #[arg(long, global = true, value_name = "ADDR", default_value = "127.0.0.1:11212")]
     admin: Address,
+    /// File with the server's --admin-token-file, which changes need [default: the token in MINOS_ADMIN_TOKEN, or none]
+    #[arg(long, global = true, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Show the server's answer as it is, a JSON object
     #[arg(long, global = true)]
     json: bool,
@@ -74,7 +81,11 @@ impl Question {
 
 /// Sends the request, and shows the server's answer.
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
-    let ask = |question| object(&args.admin, &http::ask(&args.admin, args.timeout, question)?);
+    let token = args.token()?;
+    let ask = |question| {
+        let answer = http::ask((&args.admin, token.as_deref()), args.timeout, question)?;
+        object(&args.admin, &answer)
+    };
     let object = match &args.command {
         Command::Snapshot(wish) => wish.run(&ask, !args.json)?,
         command => ask(command.question()?)?,
@@ -86,6 +97,14 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
         show(|out| write_lines(out, &object))?;
     }
     Ok(())
+}
+
+impl CtlArgs {
+    fn token(&self) -> anyhow::Result<Option<String>> {
+        let from_file =
+            self.token_file.as_deref().map(|path| token::read("--token-file", path)).transpose()?;
+        Ok(from_file.or_else(|| std::env::var(TOKEN_VARIABLE).ok()))
+    }
 }
 
 impl Command {

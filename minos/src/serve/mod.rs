@@ -2,12 +2,14 @@
 
 mod available;
 mod config_file;
+mod confine;
 mod flash;
 mod memory;
 mod native;
 mod options;
 pub(crate) mod rack;
 mod region;
+mod security;
 mod upgrade;
 mod values;
 
@@ -16,7 +18,7 @@ use std::{io::Write, sync::Arc};
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
 use signal_hook::{
-    consts::{SIGUSR2, TERM_SIGNALS},
+    consts::{SIGHUP, SIGUSR2, TERM_SIGNALS},
     iterator::Signals,
 };
 
@@ -29,6 +31,7 @@ pub(crate) use values::{Evict, Order, Switch, parse_backing};
 use crate::{admin::Reserved, rack::end_with_parent};
 use flash::FlashPath;
 use region::Watch;
+use security::Reload;
 use upgrade::Upgrade;
 use values::{AccessMode, EngineKind};
 
@@ -113,6 +116,11 @@ fn serve_until_stopped(
     // Set up before any client can find the server and stop it.
     let signals = Signals::new(TERM_SIGNALS.iter().chain(&[SIGUSR2]))?;
     let upgrade = Arc::new(Upgrade::new(options)?);
+    let reload = options.security.files(&config);
+    if reload.is_some() {
+        // Without a file to read again it ends the process, as ever.
+        signals.handle().add_signal(SIGHUP)?;
+    }
     if options.rack.ends_with_parent {
         end_with_parent()?;
     }
@@ -120,9 +128,11 @@ fn serve_until_stopped(
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
     let server = start(config)?;
-    stop_on_signals(signals, server.stop(), Arc::clone(&upgrade))?;
+    heed_signals(signals, server.stop(), (reload, Arc::clone(&upgrade)))?;
     // It holds a reference to the store, and ends with this function.
     let _admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
+    // Before the line for which scripts wait.
+    options.security.confine(options.flash.flash.is_some())?;
     announce(&server, options, admin_address.as_deref())?;
     upgrade::tell_unused();
     server.join()?;
@@ -151,11 +161,20 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
     Ok(())
 }
 
-/// Stops the server on SIGTERM and SIGINT, and for an upgrade on SIGUSR2; a second signal ends the process at once.
-fn stop_on_signals(mut signals: Signals, stop: &Arc<Stop>, upgrade: Arc<Upgrade>) -> std::io::Result<()> {
+/// Stops the server on SIGTERM and SIGINT, where a second one ends the process at once, and for an upgrade on SIGUSR2;
+/// reads files again on SIGHUP.
+fn heed_signals(
+    mut signals: Signals,
+    stop: &Arc<Stop>,
+    (reload, upgrade): (Option<Reload>, Arc<Upgrade>),
+) -> std::io::Result<()> {
     let stop = Arc::clone(stop);
     std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
+            if signal == SIGHUP {
+                reload.iter().for_each(Reload::run);
+                continue;
+            }
             if stop.is_requested() {
                 tracing::warn!(signal, "a second signal: ending at once");
                 std::process::exit(1);

@@ -78,9 +78,6 @@ impl NativeOptions {
         let file = self.native_secret_file.as_deref();
         let secrets =
             file.map(|path| read_all("--native-secret-file", path)).transpose()?.unwrap_or_default();
-        if secrets.is_empty() && !listen.is_local() {
-            tracing::warn!(%address, "--native: whoever can reach it can read and write; see --native-secret-file");
-        }
         Ok(Some(NativeConfig {
             single_port: self.native_single_port == Switch::On,
             datagram_bytes: self.native_datagram,

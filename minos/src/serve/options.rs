@@ -12,6 +12,7 @@ use super::{
     native::NativeOptions,
     rack::{RackOptions, Serves},
     region::RegionPlace,
+    security::{ClientAddress, SecurityOptions},
     values::{
         AccessMode, EngineKind, Evict, Io, Order, Switch, designs, name_of, names, parse_backing, random_seed,
     },
@@ -40,10 +41,10 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Where memcached clients connect: IP:PORT or unix:/PATH; may be given several times [default:
-    /// 127.0.0.1:11211, nowhere with --access erew]
+    /// Where memcached clients connect: IP:PORT or unix:/PATH, with --tls-cert also notls:IP:PORT; may be given several
+    /// times [default: 127.0.0.1:11211, nowhere with --access erew]
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
-    pub(crate) memcached: Vec<Address>,
+    pub(crate) memcached: Vec<ClientAddress>,
     /// Where Redis clients connect (not there yet)
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) resp: Option<Address>,
@@ -165,6 +166,8 @@ pub(crate) struct ServeOptions {
     pub(crate) stop_timeout: Duration,
 
     #[command(flatten)]
+    pub(crate) security: SecurityOptions,
+    #[command(flatten)]
     pub(crate) flash: FlashOptions,
     #[command(flatten)]
     pub(crate) native: NativeOptions,
@@ -208,10 +211,11 @@ impl ServeOptions {
     pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
         self.refuse_what_is_not_there()?;
         let mut server = self.server_config();
-        for address in server.memcached.iter().filter(|address| !address.is_local()) {
-            tracing::warn!(%address, "--memcached: whoever can reach it can read and write");
-        }
+        server.tls = self.security.tls(&self.memcached)?;
+        server.access = self.security.access()?;
+        server.after_bind = self.security.after_bind()?;
         server.native = self.native.config(self.access)?;
+        self.security.check_public(&server)?;
         let others = Serves {
             flash: self.flash.flash.is_some(),
             native: server.native.as_ref().map(|native| native.address),
@@ -230,7 +234,7 @@ impl ServeOptions {
         if self.memcached.is_empty() && self.access != AccessMode::Erew {
             return vec![Address::Tcp(MEMCACHED)];
         }
-        self.memcached.clone()
+        self.memcached.iter().map(|each| each.address.clone()).collect()
     }
 
     fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {
@@ -255,6 +259,10 @@ impl ServeOptions {
                         Some(Backing::Private | Backing::Hugetlb | Backing::SmallPages)
                     ),
                 "--rack: other nodes read this one's memory; use --region, or --backing memfd",
+            ),
+            (
+                self.security.is_sandboxed() && self.rack.rack.is_some(),
+                "--sandbox: a node of a rack opens sockets and memory of others while it serves; it goes without --rack",
             ),
             (
                 self.engine == EngineKind::Store && (self.evict.is_some() || self.large_reserve.is_some()),

@@ -17,6 +17,8 @@ pub(super) struct Upgrade {
     program: PathBuf,
     arguments: Vec<OsString>,
     keeps_items: bool,
+    /// The process has given up rights that it had at its start.
+    is_confined: bool,
     is_asked: AtomicBool,
 }
 
@@ -27,6 +29,7 @@ impl Upgrade {
             program: std::env::current_exe()?,
             arguments: std::env::args_os().skip(1).collect(),
             keeps_items: options.region.is_some() || options.flash.flash.is_some(),
+            is_confined: options.security.is_confined(),
             is_asked: AtomicBool::new(false),
         })
     }
@@ -35,6 +38,10 @@ impl Upgrade {
     pub(super) fn ask(&self) -> bool {
         if !self.keeps_items {
             tracing::error!("SIGUSR2: an upgrade would lose all items: it needs --region or --flash");
+            return false;
+        }
+        if self.is_confined {
+            tracing::error!("SIGUSR2: after --user or --sandbox no other program can be started");
             return false;
         }
         match keep_listeners() {

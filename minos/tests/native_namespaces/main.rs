@@ -44,7 +44,10 @@ impl Served {
         let program = common::program();
         let mut command = network.command(End::Server, &program.to_string_lossy());
         command.args(["serve", "--memory=256m", "--workers=2", "--pin=off", "--memcached=127.0.0.1:11211"]);
-        command.arg(format!("--native={}", at(host))).arg(format!("--native-datagram={datagram_bytes}"));
+        command
+            .arg("--allow-public")
+            .arg(format!("--native={}", at(host)))
+            .arg(format!("--native-datagram={datagram_bytes}"));
         command.stdout(file.try_clone().unwrap()).stderr(file);
         let mut served = Self { child: command.spawn().unwrap(), log, _folder: folder };
         let end = Instant::now() + READY_WITHIN;

@@ -3,8 +3,9 @@
 use super::SourceFile;
 
 /// The crates of ours that each crate may depend on. Tests may depend on anything.
-const ALLOWED: [(&str, &[&str]); 26] = [
+const ALLOWED: [(&str, &[&str]); 28] = [
     ("base", &[]),
+    ("access", &[]),
     ("sync", &["base"]),
     ("region", &["base", "sync"]),
     ("engine", &["base", "sync", "region"]),
@@ -14,11 +15,15 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     ("proto", &["base"]),
     ("net", &["base", "sync"]),
     ("sealed", &["net", "proto"]),
+    ("tls", &["net"]),
     ("device", &["base"]),
     ("tier", &["base", "device", "engine", "flash", "sync"]),
     (
         "node",
-        &["base", "sync", "region", "engine", "sched", "sealed", "proto", "net", "rack", "tier", "unit"],
+        &[
+            "access", "base", "sync", "region", "engine", "sched", "sealed", "proto", "net", "rack", "tier",
+            "tls", "unit",
+        ],
     ),
     ("client", &["base", "net", "proto", "rack", "unit"]),
     ("c", &["client"]),
@@ -33,6 +38,7 @@ const ALLOWED: [(&str, &[&str]); 26] = [
     (
         "minos",
         &[
+            "access",
             "base",
             "client",
             "device",

@@ -35,6 +35,9 @@ pub(super) trait Answer: Copy {
     /// Appends the reply to a command that another node has forwarded, or would have to: `line` of the text protocol.
     fn refused(self, line: &[u8], tx: &mut Vec<u8>);
 
+    /// Appends the reply to a command that the connection's user may not use.
+    fn denied(self, reason: &str, tx: &mut Vec<u8>);
+
     /// Completes the command that goes to another node. One without bytes goes as the client sent it, and its reply as
     /// it comes.
     ///
@@ -82,6 +85,10 @@ impl Answer for Reply<'_> {
         if !self.is_silent() {
             tx.extend_from_slice(line);
         }
+    }
+
+    fn denied(self, reason: &str, tx: &mut Vec<u8>) {
+        self.refused(format!("CLIENT_ERROR {reason}\r\n").as_bytes(), tx);
     }
 
     fn forward(command: &Command<'_, Self>, forward: &mut Forward) -> Result<(), &'static [u8]> {

@@ -228,6 +228,7 @@ impl<M: Mode> Session<M> {
                 self.arriving = Some((store, received_bytes));
             }
             Next::Away(Work::Finish { store }) => self.finish(store),
+            Next::Check(_) => unreachable!("there are no users"),
             Next::Fetch(_) | Next::Durable(_) => unreachable!("there is no flash"),
             Next::Forward(_) | Next::Away(Work::Collect { .. }) => unreachable!("there is no rack"),
         }

@@ -13,10 +13,12 @@ mod debug;
 mod delete;
 mod get;
 mod get_many;
+mod guarded;
 #[cfg(any(test, fuzzing))]
 mod harness;
 mod meta_get;
 mod remote;
+mod rights;
 mod serve;
 mod session;
 mod store;
@@ -29,5 +31,6 @@ pub mod fuzz;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use rights::COMMANDS;
 pub(crate) use serve::serve;
 pub(crate) use session::MemcacheSession;

@@ -8,7 +8,7 @@ use minos_proto::memcache::{Command, KeyBuffer, Malformed, Parsed, Request, Valu
 use super::{
     answer::Answer,
     binary::Binary,
-    remote,
+    guarded, remote,
     session::{Executed, Lookup, MemcacheSession, Unread, Wire},
     text::Text,
 };
@@ -21,6 +21,8 @@ pub(super) trait Dialect {
     type Reply<'a>: Answer;
     /// The answer to bytes that are no command.
     type Refusal;
+    /// True if commands need rights.
+    const IS_GUARDED: bool = false;
 
     /// Reads the command at the front of `input`.
     fn parse<'a>(
@@ -71,6 +73,7 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
     let (consumed, next) = match session.wire {
+        _ if session.guard.is_some() => guarded::serve(cx, session, input, requests_left, tx),
         Some(Wire::Binary) => serve_bursts::<Binary, M, P>(cx, session, input, requests_left, tx),
         _ => serve_bursts::<Text, M, P>(cx, session, input, requests_left, tx),
     };
@@ -80,7 +83,7 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next })))
 }
 
-fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
+pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
     input: &[u8],
@@ -268,6 +271,9 @@ fn execute<D: Dialect, M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
+    if D::IS_GUARDED && guarded::refuse(cx, session, command, tx) {
+        return Executed::DONE;
+    }
     if let Some(Lookup { hash, owner: Some(owner), .. }) = lookup
         && let Some(executed) = remote::execute(cx, session, (command, bytes), (hash, owner), tx)
     {

@@ -5,6 +5,7 @@ use minos_engine::{Engine, Mode, Staged, StagedOwned};
 use minos_proto::memcache::{Limits, Request, Resume, binary, compose::MetaFacts};
 
 use super::answer::Answer;
+use crate::access::Guard;
 use crate::ops::{Cold, Context, Facts, Fetch, Next, Work};
 use crate::rack::{Intent, Owner};
 
@@ -27,6 +28,10 @@ pub(crate) struct MemcacheSession {
     pub(crate) awaits_hello: bool,
     /// The other end is another node, which forwards only what belongs here.
     pub(crate) is_peer: bool,
+    /// Who it is, if the server has users.
+    pub(crate) guard: Option<Box<Guard>>,
+    /// The last command parsed is a line of keys that goes on.
+    pub(super) goes_on: bool,
     /// The form of its requests and replies, once the client has sent anything.
     pub(super) wire: Option<Wire>,
 }
@@ -51,6 +56,8 @@ impl MemcacheSession {
             has_changed: false,
             awaits_hello: false,
             is_peer: false,
+            guard: None,
+            goes_on: false,
             wire: None,
         }
     }

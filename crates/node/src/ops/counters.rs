@@ -91,6 +91,12 @@ counters! {
     cmd_touch,
     /// Meta debug commands.
     cmd_meta,
+    /// Commands refused because the client's user may not use them.
+    cmd_denied,
+    /// Logins, by a right password or not.
+    auth_cmds,
+    /// Logins by a wrong name or password.
+    auth_errors,
     /// Keys found.
     get_hits,
     /// Keys not found.

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
+use minos_access::Credentials;
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Lookup, Mode, Pinned};
 use minos_tier::SyncId;
@@ -40,6 +41,8 @@ pub(crate) enum Next<M: Mode> {
     Away(Work<M>),
     /// When items that may be on flash are in memory, or known not to exist.
     Fetch(Box<Fetch<M>>),
+    /// When a password is checked: the command is executed again with the verdict.
+    Check(Box<Credentials>),
     /// When other nodes of the rack have executed its commands.
     Forward(Box<Forwards<M>>),
     /// As this says, when the changes so far are durable and the replies to them are sent.

@@ -14,7 +14,7 @@ use minos_sched::Role;
 use minos_tier::SyncId;
 use minos_unit::Load;
 
-use super::shared::Shared;
+use super::{config::ServerConfig, shared::Shared};
 use crate::ops::{
     Admin, CACHE_WAITS_MAX, DELIMITER, Prefixes, WAITS_MAX, counters::Totals, receiving::ReceivePermit,
 };
@@ -169,7 +169,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("access", &Crcw::NAME);
         emit("num_threads", &self.workers.len());
         emit("item_size_max", &config.value_bytes_max);
-        absent_settings(emit);
+        client_settings(config, emit);
         emit("maxconns_fast", &"yes");
         emit("binding_protocol", &"ascii");
         emit("detail_enabled", &yes_or_no(self.prefixes.enabled().is_some()));
@@ -243,7 +243,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         let Some(rack) = &self.rack else { return };
         rack.emit(emit);
         emit("links", &if rack.config.secrets.is_empty() { "not sealed" } else { "sealed" });
-        self.gate.all().for_each(|(name, value)| emit(name, &value));
+        self.handshakes.peers.all().for_each(|(name, value)| emit(&format!("peers_{name}"), &value));
         let Load { reads, writes, busy_us } = self.load();
         emit("load_reads", &reads);
         emit("load_writes", &writes);
@@ -260,6 +260,13 @@ impl<M: Mode, I: Io> Shared<M, I> {
         in_force.decision.emit(emit);
         self.receiving.emit(emit);
         emit("detail_prefixes_dropped", &self.prefixes.dropped());
+        if let Some(tls) = &self.config.tls {
+            self.handshakes.tls.all().for_each(|(name, value)| emit(&format!("tls_{name}"), &value));
+            emit("tls_broken", &tls.acceptor.broken());
+        }
+        if self.config.access.is_some() {
+            emit("auth_crowded", &self.checks.refused());
+        }
         if let Some(native) = &self.native {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));
             emit("native_overruns", &native.ports.overruns());
@@ -280,16 +287,16 @@ impl<M: Mode, I: Io> Shared<M, I> {
     }
 }
 
-/// Settings of memcached for features that Minos lacks, reported as switched off.
-fn absent_settings(emit: Emit<'_>) {
+/// Settings of who may connect, and memcached's for features that Minos lacks, reported as switched off.
+fn client_settings(config: &ServerConfig, emit: Emit<'_>) {
+    emit("ssl_enabled", &yes_or_no(config.tls.is_some()));
     for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign"] {
         emit(name, &"no");
     }
     emit("slab_automove", &0);
     emit("dump_enabled", &"yes");
-    emit("auth_enabled_sasl", &"no");
-    emit("auth_enabled_ascii", &"no");
-    emit("ssl_enabled", &"no");
+    emit("auth_enabled_sasl", &yes_or_no(config.access.is_some()));
+    emit("auth_enabled_ascii", &yes_or_no(config.access.is_some()));
     emit("track_sizes", &"no");
 }
 

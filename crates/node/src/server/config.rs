@@ -1,7 +1,7 @@
 //! The options of a server.
 
 use std::{
-    fmt,
+    fmt, io,
     str::FromStr,
     sync::{
         Arc,
@@ -14,7 +14,10 @@ use minos_base::{Clock, VALUE_BYTES_MAX, limits};
 use minos_net::Address;
 use minos_sched::{ConfigError, ControlConfig, Options, Standby};
 
+pub use crate::access::ACCESS_TABLES;
+pub use minos_access::Authority;
 pub use minos_sched::{Design, LargeOrder};
+pub use minos_tls::{Acceptor, Files as TlsFiles, LoadError as TlsError};
 
 /// Bytes reserved for the longest reply composed at once: a copied value and the line before it.
 const REPLY_BYTES_MAX: usize = 20 << 10;
@@ -56,6 +59,12 @@ options! {
     ServerConfig, from workers: usize, "The defaults for `workers` workers, without an address.":
     /// Addresses to listen on for memcached clients.
     memcached: Vec<Address> = Vec::new(),
+    /// TLS at the TCP addresses of clients, if they speak it.
+    tls: Option<TlsConfig> = None,
+    /// The users, if clients must be one.
+    access: Option<AccessConfig> = None,
+    /// Called once all addresses are bound and before any client is served.
+    after_bind: Option<AfterBind> = None,
     /// The number of workers, and how they share the requests.
     control: ControlConfig = ControlConfig::new(workers),
     /// The design in force at the start.
@@ -137,6 +146,12 @@ impl ServerConfig {
         self.slice_bytes.min(self.buffer_bytes_max.saturating_sub(REPLY_BYTES_MAX))
     }
 
+    /// True if clients speak TLS at `address`.
+    pub(crate) fn is_over_tls(&self, address: &Address) -> bool {
+        let tls = self.tls.as_ref().filter(|_| matches!(address, Address::Tcp(_)));
+        tls.is_some_and(|tls| !tls.plain.contains(address))
+    }
+
     /// Checks that all values are within their bounds.
     ///
     /// # Errors
@@ -152,10 +167,50 @@ impl ServerConfig {
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
         bound("--stall-timeout", self.stall_timeout.as_millis() as u64, 1, 1 << 40)?;
         bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)?;
+        if let Some(tls) = &self.tls {
+            bound("--tls-handshakes", tls.handshakes_max as u64, 1, 1 << 16)?;
+            bound("--tls-timeout", tls.handshake_timeout.as_millis() as u64, 1, 1 << 40)?;
+        }
+        if let Some(access) = &self.access {
+            bound("--acl-waiting", access.waiting_max as u64, 1, 1 << 20)?;
+        }
         self.gathering.check()?;
         self.rack.as_ref().map_or(Ok(()), RackConfig::check)?;
         self.native.as_ref().map_or(Ok(()), NativeConfig::check)
     }
+}
+
+/// The options of TLS. Unix sockets are plain in any case.
+#[derive(Clone, Debug)]
+pub struct TlsConfig {
+    /// Certificate and key.
+    pub acceptor: Arc<Acceptor>,
+    /// TCP addresses, as configured, at which clients do not speak TLS.
+    pub plain: Vec<Address>,
+    /// Handshakes under way at a time; the oldest is given up for one more.
+    pub handshakes_max: usize,
+    /// Time for a handshake.
+    pub handshake_timeout: Duration,
+}
+
+/// What is done between the binding of addresses and the service of clients, such as to drop privileges. An error ends the
+/// start.
+#[derive(Clone)]
+pub struct AfterBind(pub Arc<dyn Fn() -> io::Result<()> + Send + Sync>);
+
+impl fmt::Debug for AfterBind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("AfterBind")
+    }
+}
+
+/// The options of users.
+#[derive(Clone, Debug)]
+pub struct AccessConfig {
+    /// The users in force.
+    pub authority: Arc<Authority>,
+    /// Connections whose passwords may wait to be checked at a time.
+    pub waiting_max: usize,
 }
 
 /// Declares an option with a few named values: the enum, its parser and its names.

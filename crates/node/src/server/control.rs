@@ -82,6 +82,7 @@ impl<M: Mode, I: Io> Control<M, I> {
             native.core.drain();
         }
         self.shared.mailbox.close();
+        self.shared.checks.close();
         self.shared.wake_all();
         self.shared.tier.iter().for_each(|tier| tier.call_keeper());
     }
@@ -140,7 +141,7 @@ impl<M: Mode, I: Io> Control<M, I> {
     /// Deals connections to the RX queues in turn: a hash of the address would spread few connections
     /// unevenly.
     fn deal(&mut self, index: usize, stream: Stream) {
-        let StreamListener { listener, protocol } = &self.listeners[index];
+        let StreamListener { listener, protocol, .. } = &self.listeners[index];
         if self.shared.deal(stream, (*protocol, listener.address()), self.next_queue) {
             self.next_queue = (self.next_queue + 1) % self.shared.queues.len();
         }

@@ -8,7 +8,10 @@ use minos_engine::Mode;
 use minos_net::{Io, Listener};
 use minos_sealed::{Ends, Keys, Purpose};
 
-use super::{handshakes::Handshakes, shared::Shared};
+use super::{
+    handshakes::{HandshakeBounds, Handshakes, SecretDoor},
+    shared::Shared,
+};
 use crate::{
     rack::Visitors,
     tcp::{
@@ -20,7 +23,7 @@ use crate::{
 /// The thread's state.
 pub(crate) struct Gate<M: Mode, I: Io> {
     shared: Arc<Shared<M, I>>,
-    handshakes: Handshakes<I::Poller>,
+    handshakes: Handshakes<I::Poller, SecretDoor>,
     /// Takes streams for control, if the rack has a coordinator.
     visitors: Option<Visitors>,
     /// The queue that gets the next connection.
@@ -31,16 +34,17 @@ impl<M: Mode, I: Io> Gate<M, I> {
     /// A gate at a listener for nodes that know one of its keys.
     pub(crate) fn new(
         shared: Arc<Shared<M, I>>,
-        listener: (Listener, Keys),
+        (listener, keys): (Listener, Keys),
         poller: I::Poller,
         visitors: Option<Visitors>,
     ) -> Self {
         let own = shared.rack.as_ref().map_or(0, |rack| rack.config.node as u16);
-        let purposes: &[Purpose] = match visitors {
+        let purposes: &'static [Purpose] = match visitors {
             Some(_) => &[Purpose::Commands, Purpose::Control],
             None => &[Purpose::Commands],
         };
-        let handshakes = Handshakes::new(listener, (purposes, own), poller);
+        let door = SecretDoor { keys, purposes, own };
+        let handshakes = Handshakes::new(vec![listener], door, HandshakeBounds::PEERS, poller);
         Self { shared, handshakes, visitors, next_queue: 0 }
     }
 
@@ -49,7 +53,7 @@ impl<M: Mode, I: Io> Gate<M, I> {
         let shared = Arc::clone(&self.shared);
         let mut admitted = Vec::new();
         while !shared.stop.is_requested() {
-            let turn = self.handshakes.turn(&shared.gate, |sealed, ends| admitted.push((sealed, ends)));
+            let turn = self.handshakes.turn(&shared.handshakes.peers, |open, _| admitted.push(open));
             if let Err(error) = turn {
                 tracing::error!(%error, "cannot accept other nodes of the rack");
                 shared.stop.request();
@@ -64,7 +68,7 @@ impl<M: Mode, I: Io> Gate<M, I> {
         if let Some(visitors) = self.visitors.as_ref().filter(|_| ends.purpose == Purpose::Control) {
             return visitors.admit(sealed, ends.from);
         }
-        let listener = (Protocol::ProvenPeer, self.handshakes.listener().address());
+        let listener = (Protocol::ProvenPeer, self.handshakes.listeners()[0].address());
         if self.shared.deal(Stream::Sealed(Box::new(sealed)), listener, self.next_queue) {
             self.next_queue = (self.next_queue + 1) % self.shared.queues.len();
         }

@@ -1,10 +1,12 @@
-//! Streams that must prove to know a rack's secret before anybody reads a byte of them.
+//! Streams whose other end must prove something before anybody reads a byte of them: that it knows a rack's secret, or
+//! what TLS asks for.
 //!
 //! Handshakes are bounded in number, bytes and time. If there are too many, the oldest is given up: one that is honest
-//! takes a round trip.
+//! takes a few round trips.
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     io,
     os::fd::{AsFd, BorrowedFd},
     time::{Duration, Instant},
@@ -16,13 +18,9 @@ use minos_sealed::{Ends, Keys, Purpose};
 use super::control::Seldom;
 use crate::{
     ops::counters::worker_counters,
-    tcp::connection::{Proven, Unproven},
+    tcp::connection::{Proven, Raw, Unproven},
 };
 
-/// Handshakes under way.
-const HANDSHAKES_MAX: usize = 256;
-/// Time for a handshake.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 /// Connections accepted before those are served that are there.
 const ACCEPT_BURST: usize = 64;
 /// Longest sleep, so that a stop that no signal announced is noticed.
@@ -33,11 +31,11 @@ const REST: Duration = Duration::from_millis(10);
 const LINE_EVERY: Duration = Duration::from_secs(60);
 
 worker_counters! {
-    /// Counters of the handshakes of other nodes.
-    GateCounters, "peers_":
-    /// Streams of nodes that were let in.
+    /// Counters of the handshakes at one kind of listener, which the owner's prefix precedes.
+    HandshakeCounters, "":
+    /// Streams that were let in.
     admitted,
-    /// Streams refused because their other end does not know the secret, or means another rack or node.
+    /// Streams refused because their other end has not proven what it should.
     refused,
     /// Streams refused because their handshake took too long.
     late,
@@ -45,51 +43,128 @@ worker_counters! {
     crowded,
 }
 
-/// The streams of a listener whose handshakes are under way.
-pub(crate) struct Handshakes<P: Poller> {
-    listener: Listener,
-    keys: Keys,
-    /// What streams may be for, and the number that their openers call.
-    here: (&'static [Purpose], u16),
+/// The counters of all handshakes.
+#[derive(Debug, Default)]
+pub(crate) struct AllHandshakeCounters {
+    /// Of other nodes.
+    pub(crate) peers: HandshakeCounters,
+    /// Of clients over TLS.
+    pub(crate) tls: HandshakeCounters,
+}
+
+/// What a stream must prove.
+pub(crate) trait Door {
+    /// A handshake under way.
+    type Guest: AsFd;
+    /// A stream that has proven it.
+    type Open;
+    /// Why a stream is refused.
+    type Refusal: Display;
+    /// Who is refused, for the log.
+    const WHO: &'static str;
+
+    /// Begins a handshake; `None` if the kernel lacks what it needs.
+    fn begin(&self, socket: Raw) -> Option<Self::Guest>;
+
+    /// Goes on with a handshake; true once it is complete.
+    fn advance(&self, guest: &mut Self::Guest) -> Result<bool, Self::Refusal>;
+
+    /// The stream of a complete handshake.
+    fn open(&self, guest: Self::Guest) -> Option<Self::Open>;
+
+    /// The other end's address.
+    fn peer_text(guest: &Self::Guest) -> String;
+}
+
+/// The bounds of handshakes under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HandshakeBounds {
+    /// Handshakes at a time.
+    pub(crate) count_max: usize,
+    /// Time for one.
+    pub(crate) time_max: Duration,
+}
+
+impl HandshakeBounds {
+    /// Of other nodes.
+    pub(crate) const PEERS: Self = Self { count_max: 256, time_max: Duration::from_secs(3) };
+}
+
+/// The door for nodes that know a rack's secret.
+pub(crate) struct SecretDoor {
+    pub(crate) keys: Keys,
+    /// What streams may be for.
+    pub(crate) purposes: &'static [Purpose],
+    /// The number that their openers call.
+    pub(crate) own: u16,
+}
+
+impl Door for SecretDoor {
+    type Guest = Unproven;
+    type Open = (Proven, Ends);
+    type Refusal = minos_sealed::Refusal;
+    const WHO: &'static str = "another node of the rack";
+
+    fn begin(&self, socket: Raw) -> Option<Unproven> {
+        socket.bound_silence();
+        Some(Unproven::new(socket))
+    }
+
+    fn advance(&self, guest: &mut Unproven) -> Result<bool, minos_sealed::Refusal> {
+        guest.advance(&self.keys, (self.purposes, self.own))
+    }
+
+    fn open(&self, guest: Unproven) -> Option<(Proven, Ends)> {
+        guest.open()
+    }
+
+    fn peer_text(guest: &Unproven) -> String {
+        guest.wire().peer_text()
+    }
+}
+
+/// The streams of some listeners whose handshakes are under way.
+pub(crate) struct Handshakes<P: Poller, D: Door> {
+    listeners: Vec<Listener>,
+    door: D,
+    bounds: HandshakeBounds,
     poller: P,
     ready: Vec<Ready>,
     /// Handshakes under way by their numbers: the oldest first.
-    guests: BTreeMap<u64, Guest>,
+    guests: BTreeMap<u64, Guest<D::Guest>>,
     /// The number of the next handshake.
     next: u64,
     log: Seldom,
 }
 
 /// A handshake under way.
-struct Guest {
-    incoming: Unproven,
+struct Guest<G> {
+    incoming: G,
+    /// The listener that accepted it.
+    listener: usize,
     since: Instant,
 }
 
-impl<P: Poller> Handshakes<P> {
-    /// Streams that `listener` accepts and that know one of `keys`.
-    pub(crate) fn new(
-        (listener, keys): (Listener, Keys),
-        here: (&'static [Purpose], u16),
-        poller: P,
-    ) -> Self {
+impl<P: Poller, D: Door> Handshakes<P, D> {
+    /// Streams that `listeners` accept and that pass `door`.
+    pub(crate) fn new(listeners: Vec<Listener>, door: D, bounds: HandshakeBounds, poller: P) -> Self {
         let (ready, guests, log) = (Vec::new(), BTreeMap::new(), Seldom::new(LINE_EVERY));
-        Self { listener, keys, here, poller, ready, guests, next: 0, log }
+        Self { listeners, door, bounds, poller, ready, guests, next: 0, log }
     }
 
-    /// The listener.
-    pub(crate) fn listener(&self) -> &Listener {
-        &self.listener
+    /// The listeners.
+    pub(crate) fn listeners(&self) -> &[Listener] {
+        &self.listeners
     }
 
-    /// Goes on with all handshakes; gives the streams that are open to `admit`.
+    /// Goes on with all handshakes; gives the streams that are open to `admit`, with the position of their listener.
     ///
     /// # Errors
-    /// The listener cannot be used any more.
+    /// A listener cannot be used any more.
     pub(crate) fn turn(
         &mut self,
-        counters: &GateCounters,
-        mut admit: impl FnMut(Proven, Ends),
+        counters: &HandshakeCounters,
+        mut admit: impl FnMut(D::Open, usize),
     ) -> io::Result<()> {
         self.accept(counters)?;
         self.ready.clear();
@@ -97,9 +172,9 @@ impl<P: Poller> Handshakes<P> {
             std::thread::sleep(REST);
         }
         for at in 0..self.ready.len() {
-            if let Some((sealed, ends)) = self.serve(self.ready[at].token.0, counters) {
+            if let Some((open, listener)) = self.serve(self.ready[at].token.0, counters) {
                 counters.admitted.count();
-                admit(sealed, ends);
+                admit(open, listener);
             }
         }
         self.give_up_late(counters);
@@ -109,54 +184,56 @@ impl<P: Poller> Handshakes<P> {
     /// Waits until there is something to do, or `stop` is readable.
     pub(crate) fn sleep(&self, stop: Option<BorrowedFd<'_>>) {
         let oldest = self.guests.values().next();
-        let left = oldest.map(|oldest| HANDSHAKE_MAX.saturating_sub(oldest.since.elapsed()));
-        let own = [self.listener.as_fd(), self.poller.descriptor()];
-        let descriptors: Vec<BorrowedFd<'_>> = own.into_iter().chain(stop).collect();
+        let left = oldest.map(|oldest| self.bounds.time_max.saturating_sub(oldest.since.elapsed()));
+        let own = self.listeners.iter().map(AsFd::as_fd).chain([self.poller.descriptor()]);
+        let descriptors: Vec<BorrowedFd<'_>> = own.chain(stop).collect();
         let sleep = left.map_or(SLEEP_MAX, |left| left.min(SLEEP_MAX));
         if wait_readable(&descriptors, Wait::For(sleep)).is_err() {
             std::thread::sleep(REST);
         }
     }
 
-    fn accept(&mut self, counters: &GateCounters) -> io::Result<()> {
-        for _ in 0..ACCEPT_BURST {
-            match self.listener.accept()? {
-                Accepted::Connection(socket) => self.begin(Unproven::new(socket), counters),
-                Accepted::Nobody => break,
-                Accepted::Later(_) => {
-                    std::thread::sleep(REST);
-                    break;
+    fn accept(&mut self, counters: &HandshakeCounters) -> io::Result<()> {
+        for listener in 0..self.listeners.len() {
+            for _ in 0..ACCEPT_BURST {
+                match self.listeners[listener].accept()? {
+                    Accepted::Connection(socket) => self.begin(socket, listener, counters),
+                    Accepted::Nobody => break,
+                    Accepted::Later(_) => {
+                        std::thread::sleep(REST);
+                        break;
+                    }
                 }
             }
         }
         Ok(())
     }
 
-    fn begin(&mut self, incoming: Unproven, counters: &GateCounters) {
-        if self.guests.len() == HANDSHAKES_MAX
+    fn begin(&mut self, socket: Raw, listener: usize, counters: &HandshakeCounters) {
+        if self.guests.len() >= self.bounds.count_max
             && let Some(oldest) = self.guests.keys().next().copied()
         {
             counters.crowded.count();
             self.refuse(oldest, &"too many handshakes are under way");
         }
-        incoming.wire().bound_silence();
+        let Some(incoming) = self.door.begin(socket) else { return };
         let number = self.next;
         self.next += 1;
         if self.poller.add(Token(number), incoming.as_fd(), Interest::ReadWrite).is_ok() {
-            let guest = Guest { incoming, since: Instant::now() };
+            let guest = Guest { incoming, listener, since: Instant::now() };
             self.guests.insert(number, guest);
         }
     }
 
     /// Goes on with a handshake; returns the stream whose other end has proven itself.
-    fn serve(&mut self, number: u64, counters: &GateCounters) -> Option<(Proven, Ends)> {
+    fn serve(&mut self, number: u64, counters: &HandshakeCounters) -> Option<(D::Open, usize)> {
         let guest = self.guests.get_mut(&number)?;
-        match guest.incoming.advance(&self.keys, self.here) {
+        match self.door.advance(&mut guest.incoming) {
             Ok(false) => None,
             Ok(true) => {
-                let Guest { incoming, .. } = self.guests.remove(&number)?;
+                let Guest { incoming, listener, .. } = self.guests.remove(&number)?;
                 self.poller.remove(Token(number), incoming.as_fd());
-                incoming.open()
+                Some((self.door.open(incoming)?, listener))
             }
             Err(refusal) => {
                 counters.refused.count();
@@ -166,9 +243,9 @@ impl<P: Poller> Handshakes<P> {
         }
     }
 
-    fn give_up_late(&mut self, counters: &GateCounters) {
+    fn give_up_late(&mut self, counters: &HandshakeCounters) {
         while let Some((&number, guest)) = self.guests.first_key_value()
-            && guest.since.elapsed() >= HANDSHAKE_MAX
+            && guest.since.elapsed() >= self.bounds.time_max
         {
             counters.late.count();
             self.refuse(number, &"the handshake takes too long");
@@ -176,12 +253,12 @@ impl<P: Poller> Handshakes<P> {
     }
 
     /// Closes a stream, and says so if nothing was said for a while.
-    fn refuse(&mut self, number: u64, reason: &dyn std::fmt::Display) {
+    fn refuse(&mut self, number: u64, reason: &dyn Display) {
         let Some(Guest { incoming, .. }) = self.guests.remove(&number) else { return };
         self.poller.remove(Token(number), incoming.as_fd());
         if let Some(times) = self.log.happened(Instant::now()) {
-            let peer = incoming.wire().peer_text();
-            tracing::warn!(peer, %reason, times, "a stream from another node of the rack is refused");
+            let peer = D::peer_text(&incoming);
+            tracing::warn!(peer, %reason, times, "a stream from {} is refused", D::WHO);
         }
     }
 }

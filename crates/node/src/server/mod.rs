@@ -12,6 +12,7 @@ pub(crate) mod operator;
 pub(crate) mod shared;
 pub(crate) mod start;
 mod stop;
+mod tls;
 
 pub use config::Verbosity;
 pub use control::LISTENERS_MAX;

@@ -16,11 +16,12 @@ use minos_tier::Tier;
 
 use super::{
     config::{DispatchChoice, ServerConfig},
-    handshakes::GateCounters,
+    handshakes::AllHandshakeCounters,
     mailbox::Mailbox,
     stop::Stop,
 };
 use crate::{
+    access::Checks,
     datagram::{native::NativeShared, ports::Ports},
     ops::{Prefixes, counters::Totals, receiving::Receiving},
     rack::Rack,
@@ -61,8 +62,9 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) tier: Option<Arc<Tier>>,
     /// The rack, if this server is one of its nodes.
     pub(crate) rack: Option<Arc<Rack<M>>>,
-    /// Of the handshakes of other nodes.
-    pub(crate) gate: GateCounters,
+    pub(crate) handshakes: AllHandshakeCounters,
+    /// Connections whose passwords wait to be checked.
+    pub(crate) checks: Checks,
     /// Requests to the control thread.
     pub(crate) mailbox: Mailbox,
 }
@@ -105,6 +107,18 @@ impl<M: Mode, I: Io> Shared<M, I> {
         }
         self.wake_server(&self.plan.in_force().assignment, home);
         true
+    }
+
+    /// Returns a connection that a thread without a queue has had.
+    pub(crate) fn give_back(&self, connection: Box<Connection>) {
+        let home = connection.home;
+        let mut arrival = Arrival::Back { connection, has_more: true };
+        // As in `Worker::send_home`.
+        while let Err(refused) = self.queues[home].arrivals.push(arrival) {
+            arrival = refused;
+            std::thread::yield_now();
+        }
+        self.wake_server(&self.plan.in_force().assignment, home);
     }
 
     /// Wakes the workers that poll RX queue `queue` under `assignment`; true if one of them slept. A worker

@@ -26,14 +26,16 @@ use super::{
     config::{InvalidOption, ServerConfig},
     control::{Control, LISTENERS_MAX, Seldom},
     gate::Gate,
-    handshakes::GateCounters,
+    handshakes::AllHandshakeCounters,
     keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
     shared::{InForce, NativeSide, PlanCell, Shared},
     stop::Stop,
+    tls::TlsFront,
 };
 use crate::{
+    access::{Checks, check},
     datagram::{
         native::{ENTROPY_BYTES, NativeSetting, NativeShared},
         ports::Ports,
@@ -159,12 +161,13 @@ impl Server {
         config.check()?;
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
-        let mut listeners = listen(&config.memcached, Protocol::Memcache)?;
+        let mut listeners = listen(&config.memcached, Protocol::Memcache, |at| config.is_over_tls(at))?;
         let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
         let (peers, gate) = config.rack.as_ref().map(listen_for_peers).transpose()?.unwrap_or_default();
         listeners.extend(peers);
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
         let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
+        shared.config.after_bind.as_ref().map_or(Ok(()), |after| (after.0)())?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
@@ -175,6 +178,7 @@ impl Server {
             server.spawn("minos-keeper".to_owned(), move || keep(keeper, &shared))?;
         }
         server.spawn_rack(io, &shared, gate)?;
+        let listeners = server.spawn_fronts(io, &shared, listeners)?;
         let control = Control {
             epoch_end: Some(Instant::now() + shared.config.epoch),
             shared,
@@ -246,6 +250,28 @@ impl Server {
         Ok(())
     }
 
+    /// Starts the threads that look at clients before workers do: for TLS, whose listeners are not among those returned,
+    /// and for passwords.
+    fn spawn_fronts<M: Mode, I: Io>(
+        &mut self,
+        io: &I,
+        shared: &Arc<Shared<M, I>>,
+        listeners: Vec<StreamListener>,
+    ) -> io::Result<Vec<StreamListener>>
+    where
+        Engine<M>: Sync,
+    {
+        let (secured, others) = listeners.into_iter().partition(|each| each.over_tls);
+        if let Some(front) = TlsFront::new(shared, secured, io.poller()?) {
+            self.spawn("minos-tls".to_owned(), move || front.run())?;
+        }
+        if let Some(access) = &shared.config.access {
+            let (shared, authority) = (Arc::clone(shared), Arc::clone(&access.authority));
+            self.spawn("minos-access".to_owned(), move || check(&shared, &authority))?;
+        }
+        Ok(others)
+    }
+
     /// Starts the threads of a node of a rack, if the server is one.
     fn spawn_rack<M: Mode, I: Io>(
         &mut self,
@@ -301,12 +327,16 @@ impl Drop for Server {
     }
 }
 
-fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListener>, StartError> {
+fn listen(
+    addresses: &[Address],
+    protocol: Protocol,
+    over_tls: impl Fn(&Address) -> bool,
+) -> Result<Vec<StreamListener>, StartError> {
     if addresses.len() > LISTENERS_MAX {
         return Err(StartError::TooManyListeners(addresses.len()));
     }
     let bind = |address: &Address| {
-        StreamListener::bind(address, protocol)
+        StreamListener::bind(address, protocol, over_tls(address))
             .map_err(|error| StartError::Listen { address: address.clone(), error })
     };
     addresses.iter().map(bind).collect()
@@ -318,7 +348,7 @@ fn listen_for_peers(
     rack: &RackConfig,
 ) -> Result<(Vec<StreamListener>, Option<(Listener, Keys)>), StartError> {
     let own = std::slice::from_ref(&rack.nodes[rack.node].address);
-    let mut peers = listen(own, Protocol::Peer)?;
+    let mut peers = listen(own, Protocol::Peer, |_| false)?;
     let gate = rack.keys().and_then(|keys| Some((peers.pop()?.listener, keys)));
     Ok((peers, gate))
 }
@@ -335,8 +365,6 @@ pub(crate) fn share<M: Mode, I: Io>(
         queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
         workers.push(worker(&config)?);
     }
-    let receive_bytes_max =
-        config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
     if let Some(rack) = rack.as_ref().filter(|rack| !rack.config.is_managed()) {
         rack.settle(&store);
@@ -345,9 +373,10 @@ pub(crate) fn share<M: Mode, I: Io>(
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
     let shared = Shared {
         rack: rack.map(Arc::new),
-        gate: GateCounters::default(),
+        checks: Checks::new(config.access.as_ref()),
         workers_left: AtomicUsize::new(workers.len()),
         plan: Arc::new(PlanCell::new(in_force)),
+        receiving: receiving(&config, &store),
         store,
         started: Instant::now(),
         clock: config.clock,
@@ -360,12 +389,18 @@ pub(crate) fn share<M: Mode, I: Io>(
         counters_baseline: Mutex::default(),
         prefixes: Prefixes::new(config.detail_prefixes_max),
         native,
-        receiving: Arc::new(Receiving::new(receive_bytes_max)),
         tier,
         mailbox: Mailbox::new()?,
+        handshakes: AllHandshakeCounters::default(),
         config,
     };
     Ok(Arc::new(shared))
+}
+
+/// The memory for values that are still arriving.
+fn receiving<M: Mode>(config: &ServerConfig, store: &Engine<M>) -> Arc<Receiving> {
+    let part = || store.memory_limit() / receiving::MEMORY_PART;
+    Arc::new(Receiving::new(config.receive_memory_bytes.unwrap_or_else(part)))
 }
 
 /// The thread that passes this node's memory and attaches that of others, if the server is a node of a rack and others

@@ -84,10 +84,21 @@ pub(crate) enum Stream {
     Plain(Socket),
     /// Between nodes that have proven to each other that they know the rack's secret.
     Sealed(Box<Sealed<Socket>>),
+    /// With a client that has shaken hands.
+    Tls(Box<Tls>),
     /// Bytes as a test says.
     #[cfg(test)]
     Scripted(super::script::Script),
 }
+
+/// A socket that was just accepted.
+pub(crate) type Raw = Socket;
+
+/// A stream with a client over TLS.
+pub(crate) type Tls = minos_tls::Stream<Socket>;
+
+/// A stream with a client whose TLS handshake is under way.
+pub(crate) type TlsHandshake = minos_tls::Incoming<Socket>;
 
 /// A stream of another node that has still to prove that it knows the rack's secret.
 pub(crate) type Unproven = Incoming<Socket>;
@@ -120,6 +131,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.receive(buffer),
             Self::Sealed(sealed) => sealed.receive(buffer),
+            Self::Tls(tls) => tls.receive(buffer),
             #[cfg(test)]
             Self::Scripted(script) => script.receive(buffer),
         }
@@ -131,6 +143,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.send(bytes),
             Self::Sealed(sealed) => sealed.send(bytes),
+            Self::Tls(tls) => tls.send(bytes),
             #[cfg(test)]
             Self::Scripted(script) => script.send(bytes),
         }
@@ -142,13 +155,25 @@ impl Stream {
         match self {
             Self::Plain(socket) => socket.send_pieces(pieces, more),
             Self::Sealed(sealed) => sealed.send_pieces(pieces),
+            Self::Tls(tls) => tls.send_pieces(pieces),
             #[cfg(test)]
             Self::Scripted(script) => script.send_pieces(pieces),
         }
     }
 
+    /// True if there is something to receive that the poller does not report.
+    pub(crate) fn has_received(&mut self) -> bool {
+        match self {
+            Self::Tls(tls) => tls.has_received(),
+            _ => false,
+        }
+    }
+
     /// Tells the peer that nothing more will be sent.
-    pub(crate) fn finish_sending(&self) {
+    pub(crate) fn finish_sending(&mut self) {
+        if let Self::Tls(tls) = self {
+            tls.finish();
+        }
         self.socket().into_iter().for_each(Socket::finish_sending);
     }
 
@@ -167,6 +192,7 @@ impl Stream {
         match self {
             Self::Plain(socket) => Some(socket),
             Self::Sealed(sealed) => Some(sealed.wire()),
+            Self::Tls(tls) => Some(tls.wire()),
             #[cfg(test)]
             Self::Scripted(_) => None,
         }
@@ -179,6 +205,7 @@ impl AsFd for Stream {
         match self {
             Self::Plain(socket) => socket.as_fd(),
             Self::Sealed(sealed) => sealed.as_fd(),
+            Self::Tls(tls) => tls.as_fd(),
             #[cfg(test)]
             Self::Scripted(script) => script.as_fd(),
         }

@@ -168,9 +168,12 @@ impl<I: Io> QueueState<I> {
     fn add(&mut self, connection: Box<Connection>) {
         let connection = self.connections.insert(connection);
         let token = connection.token;
+        let has_received = connection.stream.has_received();
         if let Err(error) = self.poller.add(token, connection.stream.as_fd(), Interest::Read) {
             tracing::warn!(%error, "cannot watch a new connection; it is closed");
             self.connections.remove(token);
+        } else if has_received {
+            self.visit_again(token);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use minos_net::{Address, Listener};
 use minos_proto::memcache::{Limits, text};
 
-use crate::{ServerConfig, memcache::MemcacheSession};
+use crate::{ServerConfig, access::Guard, memcache::MemcacheSession};
 
 /// The protocol of a listener and of the connections that it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +24,22 @@ pub(crate) enum Session {
     Memcache(MemcacheSession),
 }
 
+impl Session {
+    /// Who the connection is, if the server has users.
+    pub(crate) fn guard(&mut self) -> Option<&mut Guard> {
+        match self {
+            Self::Memcache(session) => session.guard.as_deref_mut(),
+        }
+    }
+
+    /// The last words on a connection: `line` of memcached's text protocol, in the form that the client reads.
+    pub(crate) fn farewell(&self, line: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Memcache(session) => session.farewell(line),
+        }
+    }
+}
+
 impl Protocol {
     /// The state of a connection that has not sent anything yet.
     pub(crate) fn session(self, config: &ServerConfig) -> Session {
@@ -36,6 +52,8 @@ impl Protocol {
                 let mut session = MemcacheSession::new(limits, config.replies_bytes_max());
                 session.awaits_hello = self == Self::Peer;
                 session.is_peer = self == Self::ProvenPeer;
+                let access = config.access.as_ref().filter(|_| self == Self::Memcache);
+                session.guard = access.map(|access| Guard::new(&access.authority));
                 Session::Memcache(session)
             }
         }
@@ -54,15 +72,17 @@ pub(crate) struct StreamListener {
     pub(crate) listener: Listener,
     /// The protocol of the connections that it accepts.
     pub(crate) protocol: Protocol,
+    /// True if they speak it over TLS.
+    pub(crate) over_tls: bool,
 }
 
 impl StreamListener {
-    /// Listens on `address` for clients that speak `protocol`.
-    pub(crate) fn bind(address: &Address, protocol: Protocol) -> io::Result<Self> {
+    /// Listens on `address` for clients that speak `protocol`, over TLS or not.
+    pub(crate) fn bind(address: &Address, protocol: Protocol, over_tls: bool) -> io::Result<Self> {
         let listener = match protocol {
             Protocol::Memcache => Listener::bind(address)?,
             Protocol::Peer | Protocol::ProvenPeer => Listener::bind_private(address)?,
         };
-        Ok(Self { listener, protocol })
+        Ok(Self { listener, protocol, over_tls })
     }
 }

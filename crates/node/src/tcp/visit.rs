@@ -2,6 +2,7 @@
 
 use minos_engine::Mode;
 use minos_net::{Io, Progress};
+use minos_proto::memcache::text::TOO_MANY_LOGINS;
 
 use super::{
     connection::Connection, patience::Patience, queue::Arrival, session::Session, transfer::Transfer,
@@ -46,6 +47,17 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let waiter = Waiter::Connection(connection);
                 self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
                 return None;
+            }
+            Next::Check(credentials) => {
+                self.keep_replies(&mut connection, &self.transmit_buffer);
+                let mut connection = match self.shared.checks.wait(connection, credentials) {
+                    Ok(()) => return None,
+                    Err(connection) => connection,
+                };
+                let farewell = connection.session.farewell(TOO_MANY_LOGINS);
+                self.keep_replies(&mut connection, &farewell);
+                connection.closing = true;
+                Arrival::Back { connection, has_more: true }
             }
             Next::Forward(forwards) => {
                 let replies = std::mem::take(&mut self.transmit_buffer);
@@ -183,8 +195,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return Next::Durable(Box::new(next));
         }
         match next {
-            // The replies are sent together with the value, or those of other nodes.
-            Next::Away(_) | Next::Forward(_) => return next,
+            // The replies are sent together with the value, those of other nodes, or that to a login.
+            Next::Away(_) | Next::Forward(_) | Next::Check(_) => return next,
             // The replies so far need not wait for flash.
             Next::Fetch(_) => {
                 return if matches!(self.send(connection), Next::Close) { Next::Close } else { next };

@@ -31,6 +31,11 @@ texts! {
     TOO_MANY_CONNECTIONS = "ERROR Too many open connections", "The server has as many clients as it may.";
     SHUTDOWN_DISABLED = "SERVER_ERROR: shutdown not enabled", "The shutdown command is off.";
 
+    UNAUTHENTICATED = "CLIENT_ERROR unauthenticated", "The client has not said who it is.";
+    AUTH_FAILURE = "CLIENT_ERROR authentication failure", "There is no such user, or the password is another.";
+    BAD_TERMINATION = "CLIENT_ERROR bad command line termination", "A login does not end where it should.";
+    TOO_MANY_LOGINS = "SERVER_ERROR too many logins are under way", "Passwords of others are checked first.";
+
     BAD_FORMAT = "CLIENT_ERROR bad command line format", "A word is missing or not what it should be.";
     BAD_COMMAND_LINE = "CLIENT_ERROR bad command line", "Words are missing.";
     BAD_DELETE = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]",

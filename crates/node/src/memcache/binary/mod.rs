@@ -204,6 +204,10 @@ impl Answer for Reply {
         fail(self, line, tx);
     }
 
+    fn denied(self, reason: &str, tx: &mut Vec<u8>) {
+        compose::error_with(tx, self, Status::Auth, reason.as_bytes());
+    }
+
     fn forward(command: &Command<'_, Self>, forward: &mut Forward) -> Result<(), &'static [u8]> {
         elsewhere::translate(command, forward)
     }

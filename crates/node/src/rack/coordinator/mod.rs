@@ -40,7 +40,7 @@ use super::{
     member::{HELLO_BYTES_MAX, HELLO_MAX, node_hello, terms},
     stream::{self, COORDINATOR, ControlStream},
 };
-use crate::server::handshakes::{GateCounters, Handshakes};
+use crate::server::handshakes::{HandshakeBounds, HandshakeCounters, Handshakes, SecretDoor};
 
 pub use minos_unit::{COPIES_MAX, Loss, ReadPolicy};
 use reign::Reign;
@@ -316,13 +316,14 @@ fn listen_to_proven(config: &CoordinatorConfig, ears: Arc<Ears>) -> io::Result<(
         return Err(io::Error::other("whoever reaches it could move and drop items: a secret is needed"));
     }
     let (listener, keys) = (Listener::bind(&config.listen)?, Keys::new(&config.rack, &config.secrets));
-    let here: (&[Purpose], u16) = (&[Purpose::Control], COORDINATOR);
-    let mut handshakes = Handshakes::new((listener, keys), here, Kernel.poller()?);
+    let door = SecretDoor { keys, purposes: &[Purpose::Control], own: COORDINATOR };
+    let mut handshakes = Handshakes::new(vec![listener], door, HandshakeBounds::PEERS, Kernel.poller()?);
     let accept = move || {
-        let counters = GateCounters::default();
+        let counters = HandshakeCounters::default();
         let mut turn = || {
             handshakes.sleep(None);
-            handshakes.turn(&counters, |sealed, ends| ears.hear(ControlStream::sealed(sealed, ends.from)))
+            handshakes
+                .turn(&counters, |(sealed, ends), _| ears.hear(ControlStream::sealed(sealed, ends.from)))
         };
         let error = loop {
             if let Err(error) = turn() {

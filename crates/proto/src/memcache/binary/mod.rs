@@ -4,6 +4,7 @@
 //! after which it closes the connection.
 
 pub mod compose;
+mod sasl;
 
 use minos_base::{Exptime, StatsGroup, StoreKind, limits::KEY_BYTES_MAX};
 
@@ -11,6 +12,8 @@ use super::{
     Arithmetic, Command, Delete, Get, Key, Limits, Malformed, Request, StatsDetail, Store, Touch, Value,
     Vivify,
 };
+
+pub use sasl::{Greeting, Wants, begins_login, greeting};
 
 /// First byte of a request. A connection whose very first byte this is speaks the binary protocol.
 pub const MAGIC: u8 = 0x80;
@@ -63,6 +66,8 @@ pub enum Status {
     NotStored,
     /// The value to count with is no number.
     NonNumeric,
+    /// The client has not said who it is, or may not do this.
+    Auth,
     /// There is no such command.
     Unknown,
     /// There is no room.
@@ -81,6 +86,7 @@ impl Status {
             Self::Invalid => 0x04,
             Self::NotStored => 0x05,
             Self::NonNumeric => 0x06,
+            Self::Auth => 0x20,
             Self::Unknown => 0x81,
             Self::NoMemory => 0x82,
             Self::Internal => 0x84,
@@ -96,6 +102,7 @@ impl Status {
             Self::Invalid => "Invalid arguments",
             Self::NotStored => "Not stored.",
             Self::NonNumeric => "Non-numeric server-side value for incr or decr",
+            Self::Auth => "Auth failure.",
             Self::Unknown => "Unknown command",
             Self::NoMemory => "Out of memory",
             Self::Internal => "Internal error",

@@ -1,0 +1,175 @@
+//! Who a connection is, and what it may do. Only connections of a server with users have any of this.
+
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
+
+use minos_access::{Authority, Credentials, Login, Tables, User};
+use minos_engine::Mode;
+use minos_net::Io;
+
+use crate::{
+    memcache::COMMANDS, ops::counters::Counters, server::config::AccessConfig, server::shared::Shared,
+    tcp::connection::Connection,
+};
+
+/// The commands of all protocols, as rules name them.
+pub const ACCESS_TABLES: Tables = &[COMMANDS];
+/// The number of memcached's table.
+pub(crate) const MEMCACHE: usize = 0;
+
+/// A connection's identity.
+pub(crate) struct Guard {
+    authority: Arc<Authority>,
+    /// Who it is, once it has said so.
+    user: Option<Arc<User>>,
+    /// Number of the users from whom `user` is.
+    version: u64,
+    /// The result of a slow check, until the command that has asked for it is executed again.
+    verdict: Option<Option<Arc<User>>>,
+}
+
+/// The result of a login.
+pub(crate) enum LoggedIn {
+    /// The connection is who it says.
+    Yes,
+    /// It is not, and keeps its user if it has one.
+    No,
+    /// Only a slow check tells: the command is executed again when its verdict is there.
+    Wait(Box<Credentials>),
+}
+
+impl Guard {
+    pub(crate) fn new(authority: &Arc<Authority>) -> Box<Self> {
+        // In this order: users that come meanwhile are noticed.
+        let version = authority.version();
+        let user = authority.default_user();
+        Box::new(Self { authority: Arc::clone(authority), user, version, verdict: None })
+    }
+
+    /// The user, as the users in force have it.
+    #[inline]
+    pub(crate) fn user(&mut self) -> Option<&Arc<User>> {
+        if self.version != self.authority.version() {
+            self.renew();
+        }
+        self.user.as_ref()
+    }
+
+    #[cold]
+    fn renew(&mut self) {
+        self.version = self.authority.version();
+        let user = self.user.take();
+        self.user =
+            user.and_then(|user| self.authority.renewed(&user)).or_else(|| self.authority.default_user());
+    }
+
+    /// Logs in, or goes on with that after a slow check.
+    pub(crate) fn log_in(&mut self, name: &[u8], password: &[u8], counters: &Counters) -> LoggedIn {
+        let granted = match self.verdict.take() {
+            Some(verdict) => verdict,
+            None => match self.authority.login(name, password) {
+                Login::Granted(user) => Some(user),
+                Login::Refused => None,
+                Login::Slow(credentials) => return LoggedIn::Wait(Box::new(credentials)),
+            },
+        };
+        counters.auth_cmds.count();
+        let Some(user) = granted else {
+            counters.auth_errors.count();
+            return LoggedIn::No;
+        };
+        self.version = self.authority.version();
+        self.user = self.authority.renewed(&user);
+        if self.user.is_some() { LoggedIn::Yes } else { LoggedIn::No }
+    }
+}
+
+/// Connections whose passwords wait to be checked, which takes too long for a worker.
+pub(crate) struct Checks {
+    state: Mutex<ChecksState>,
+    /// There is something new in the state.
+    news: Condvar,
+    waiting_max: usize,
+    /// Logins refused because too many waited.
+    refused: AtomicU64,
+}
+
+#[derive(Default)]
+struct ChecksState {
+    waiting: VecDeque<(Box<Connection>, Box<Credentials>)>,
+    /// The thread that checks ends.
+    is_closed: bool,
+}
+
+impl Checks {
+    pub(crate) fn new(access: Option<&AccessConfig>) -> Self {
+        let waiting_max = access.map_or(0, |access| access.waiting_max);
+        Self { state: Mutex::default(), news: Condvar::new(), waiting_max, refused: AtomicU64::new(0) }
+    }
+
+    /// Lets a connection wait for its verdict.
+    ///
+    /// # Errors
+    /// Gives it back, because too many wait already.
+    pub(crate) fn wait(
+        &self,
+        connection: Box<Connection>,
+        credentials: Box<Credentials>,
+    ) -> Result<(), Box<Connection>> {
+        let mut state = self.lock();
+        if state.is_closed || state.waiting.len() >= self.waiting_max {
+            self.refused.fetch_add(1, Relaxed);
+            return Err(connection);
+        }
+        state.waiting.push_back((connection, credentials));
+        self.news.notify_one();
+        Ok(())
+    }
+
+    /// Logins refused so far because too many waited.
+    pub(crate) fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
+    }
+
+    /// Ends the thread; those who wait are closed.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.waiting.clear();
+        self.news.notify_one();
+    }
+
+    fn next(&self) -> Option<(Box<Connection>, Box<Credentials>)> {
+        let mut state = self.lock();
+        loop {
+            if state.is_closed {
+                return None;
+            }
+            if let Some(next) = state.waiting.pop_front() {
+                return Some(next);
+            }
+            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ChecksState> {
+        // Its parts are changed one at a time.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Checks passwords until the server is to stop.
+pub(crate) fn check<M: Mode, I: Io>(shared: &Shared<M, I>, authority: &Authority) {
+    while let Some((mut connection, credentials)) = shared.checks.next() {
+        let verdict = authority.verify(&credentials);
+        if let Some(guard) = connection.session.guard() {
+            guard.verdict = Some(verdict);
+        }
+        shared.give_back(connection);
+    }
+}
