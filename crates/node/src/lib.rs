@@ -9,6 +9,7 @@ mod datagram;
 mod memcache;
 mod ops;
 mod rack;
+mod resp;
 mod server;
 mod tcp;
 mod worker;

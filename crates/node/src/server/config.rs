@@ -56,6 +56,8 @@ options! {
     ServerConfig, from workers: usize, "The defaults for `workers` workers, without an address.":
     /// Addresses to listen on for memcached clients.
     memcached: Vec<Address> = Vec::new(),
+    /// Addresses to listen on for Redis' clients.
+    resp: Vec<Address> = Vec::new(),
     /// The number of workers, and how they share the requests.
     control: ControlConfig = ControlConfig::new(workers),
     /// The design in force at the start.

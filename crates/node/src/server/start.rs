@@ -61,6 +61,7 @@ pub struct Server {
     stop: Arc<Stop>,
     operator: Operator,
     addresses: Vec<Address>,
+    resp_addresses: Vec<Address>,
     native_address: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -160,7 +161,9 @@ impl Server {
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
         let mut listeners = listen(&config.memcached, Protocol::Memcache)?;
-        let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
+        let resp = listen(&config.resp, Protocol::Resp)?;
+        let [addresses, resp_addresses] = [&listeners, &resp].map(|listeners| addresses(listeners));
+        listeners.extend(resp);
         let (peers, gate) = config.rack.as_ref().map(listen_for_peers).transpose()?.unwrap_or_default();
         listeners.extend(peers);
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
@@ -168,7 +171,8 @@ impl Server {
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
-        let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new() };
+        let mut server =
+            Self { stop, operator, addresses, resp_addresses, native_address, threads: Vec::new() };
         server.spawn_workers(io, &shared)?;
         if let Some(keeper) = keeper {
             let shared = Arc::clone(&shared);
@@ -192,6 +196,11 @@ impl Server {
     /// Addresses that clients can connect to, with the actual ports.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Addresses that Redis' clients can connect to, with the actual ports.
+    pub fn resp_addresses(&self) -> &[Address] {
+        &self.resp_addresses
     }
 
     /// Address for the hello of native clients, with the actual port, if the protocol is served.
@@ -310,6 +319,10 @@ fn listen(addresses: &[Address], protocol: Protocol) -> Result<Vec<StreamListene
             .map_err(|error| StartError::Listen { address: address.clone(), error })
     };
     addresses.iter().map(bind).collect()
+}
+
+fn addresses(listeners: &[StreamListener]) -> Vec<Address> {
+    listeners.iter().map(|each| each.listener.address().clone()).collect()
 }
 
 /// Listens for the other nodes: for control, which takes them at their word, or for the gate, if there are secrets.

@@ -14,5 +14,5 @@ pub use command::{Arguments, Command};
 pub use compose::Version;
 pub use inline::rewrite_inline;
 pub use number::{integer, unsigned};
-pub use parse::{Limits, Parsed, parse};
+pub use parse::{Begun, Head, Limits, Parsed, bulk_head, parse};
 pub use table::{Flag, Group, Id, Keys, Spec, find, find_subcommand, specs, subcommands};

@@ -133,16 +133,21 @@ pub(super) fn bulk(input: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// The head of a bulk string.
-enum Head {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Head {
     /// Its length, and the offset of its first byte.
     Bulk(u64, usize),
+    /// It is not whole.
     Missing,
+    /// Redis' text for a length that is none.
     Malformed(&'static str),
+    /// Another byte.
     NoBulk(u8),
 }
 
+/// Reads the head of a bulk string at offset `at`.
 #[inline]
-fn bulk_head(input: &[u8], at: usize, limits: &Limits) -> Head {
+pub fn bulk_head(input: &[u8], at: usize, limits: &Limits) -> Head {
     match count(&input[at..], 1) {
         Count::Missing => Head::Missing,
         Count::TooLong => Head::Malformed("too big bulk count string"),

@@ -283,7 +283,7 @@ commands! {
     CommandCount "command|count" 2 [SUBCOMMAND] NONE Server "2.8.13" "Count the commands"
     CommandInfo "command|info" -2 [SUBCOMMAND] NONE Server "2.8.13" "Facts about commands"
     CommandDocs "command|docs" -2 [SUBCOMMAND] NONE Server "7.0.0" "Documentation of commands"
-    CommandGetKeys "command|getkeys" -3 [SUBCOMMAND] NONE Server "2.8.13" "Get the keys of a command"
+    CommandGetKeys "command|getkeys" -4 [SUBCOMMAND] NONE Server "2.8.13" "Get the keys of a command"
     CommandList "command|list" -2 [SUBCOMMAND] NONE Server "7.0.0" "List the commands"
     CommandHelp "command|help" 2 [SUBCOMMAND] NONE Server "5.0.0" "List the subcommands"
     Config "config" -2 [CONTAINER] NONE Server "2.0.0" "Commands about options"

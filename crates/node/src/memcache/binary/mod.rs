@@ -181,7 +181,7 @@ impl Answer for Reply {
 
     fn later(self) -> AnswerStore {
         Box::new(move |stored, operation, key, tx| match stored {
-            LargeStored::Ended(stored) => self.stored(&stored, operation, key, tx),
+            LargeStored::Ended(stored, _) => self.stored(&stored, operation, key, tx),
             // No line end is received, so none can be missing.
             LargeStored::NoLineEnd => compose::error(tx, self, Status::Invalid),
         })
