@@ -75,29 +75,37 @@ fn letters(random: &mut StdRng, bytes_max: usize) -> Vec<u8> {
     (0..random.random_range(0..bytes_max)).map(|_| random.random_range(b'a'..=b'd')).collect()
 }
 
-fn number(random: &mut StdRng) -> String {
-    let odd =
-        ["", "x", "1.5", "9223372036854775807", "-9223372036854775808", "9223372036854775808", "-0", "007"];
-    match random.random_range(0..12) {
-        0 => (*odd.choose(random).unwrap()).to_owned(),
-        _ => random.random_range(-30..60_i64).to_string(),
-    }
+/// No number, or one at the end of the range.
+fn odd(random: &mut StdRng) -> String {
+    let odd = [
+        "",
+        "x",
+        "1.5",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "9223372036854775808",
+        "-0",
+        "007",
+        "-7",
+    ];
+    (*odd.choose(random).unwrap()).to_owned()
 }
 
-/// A time to live: long, past, or none.
+fn number(random: &mut StdRng) -> String {
+    if random.random_ratio(1, 12) { odd(random) } else { random.random_range(-30..60_i64).to_string() }
+}
+
+/// A time to live: long, past, or none. What would expire in the meantime is another test's.
 fn ttl(random: &mut StdRng, unit: i64) -> String {
     match random.random_range(0..8) {
-        0 => number(random),
+        0 => odd(random),
         1 => (random.random_range(-5..=0) * unit).to_string(),
         _ => (random.random_range(100..10_000) * unit).to_string(),
     }
 }
 
 fn unix(random: &mut StdRng, unit: i64) -> String {
-    match random.random_range(0..8) {
-        0 => number(random),
-        _ => later(random, unit),
-    }
+    if random.random_ratio(1, 8) { odd(random) } else { later(random, unit) }
 }
 
 /// As `unix`, but never past: until it is looked at, a key that is set so counts in Redis.

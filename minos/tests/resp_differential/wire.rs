@@ -9,6 +9,9 @@ use std::{
 /// Silence of a server after which its replies count as missing.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
+/// Arrays within arrays, at most.
+const NESTED_MAX: usize = 16;
+
 /// A reply of any kind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Reply {
@@ -68,6 +71,10 @@ impl Connection {
 
     /// The next reply; `None` if the connection ends, or nothing comes.
     pub(crate) fn reply(&mut self) -> Option<Reply> {
+        self.reply_within(NESTED_MAX)
+    }
+
+    fn reply_within(&mut self, nested_max: usize) -> Option<Reply> {
         let line = self.line()?;
         let (kind, text) = (*line.first()?, String::from_utf8_lossy(&line[1..]).into_owned());
         Some(match kind {
@@ -80,7 +87,9 @@ impl Connection {
             b'*' | b'~' | b'%' | b'>' => {
                 let count: usize = text.parse().ok()?;
                 let count = if kind == b'%' { 2 * count } else { count };
-                Reply::Elements(kind, (0..count).map(|_| self.reply()).collect::<Option<_>>()?)
+                let nested_max = nested_max.checked_sub(1).expect("a reply is nested too deeply");
+                let element = |_| self.reply_within(nested_max);
+                Reply::Elements(kind, (0..count).map(element).collect::<Option<_>>()?)
             }
             b'=' => Reply::Other(kind, self.bytes(text.parse().ok()?)?),
             _ => Reply::Other(kind, text.into_bytes()),

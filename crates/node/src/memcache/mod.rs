@@ -14,7 +14,7 @@ mod delete;
 mod get;
 mod get_many;
 #[cfg(any(test, fuzzing))]
-mod harness;
+pub(crate) mod harness;
 mod meta_get;
 mod remote;
 mod serve;

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use minos_base::KeyHash;
 use minos_engine::{Entry, ItemMeta, ItemState, Mode, Pinned};
-use minos_proto::resp::{Command, Spec, integer};
+use minos_proto::resp::{Command, Flag, Spec, find, find_subcommand, integer};
 
 use crate::ops::{self, Cold, Context, Failed, Fetch, Lookup, Moment, Next};
 
@@ -72,6 +72,16 @@ pub(super) fn end<T, M: Mode>(next: Next<M>) -> Result<T, Box<Interrupt<M>>> {
 }
 
 impl<'a> Call<'a> {
+    /// The command with its subcommand, if the table has it.
+    pub(super) fn of(command: Command<'a>) -> Option<Self> {
+        let spec = find(command.name())?;
+        let spec = match command.argument(1) {
+            Some(name) if spec.flags.has(Flag::CONTAINER) => find_subcommand(spec, name)?,
+            _ => spec,
+        };
+        Some(Self { command, spec, lookup: None })
+    }
+
     /// Argument `at`, which the arity promises.
     #[inline]
     pub(super) fn argument(&self, at: usize) -> &'a [u8] {

@@ -194,8 +194,9 @@ pub(super) fn all_keys<'a>(call: &Call<'a>) -> impl Iterator<Item = &'a [u8]> + 
     call.command.arguments(usize::from(keys.first)).step_by(usize::from(keys.step.max(1))).take(count)
 }
 
+/// The error for a key that is none.
 #[inline]
-fn bad_key(key: &[u8]) -> Option<&'static str> {
+pub(super) fn bad_key(key: &[u8]) -> Option<&'static str> {
     match key.len() {
         1..=KEY_BYTES_MAX => None,
         0 => Some("ERR key is empty"),
@@ -254,7 +255,7 @@ fn others<M: Mode, P: Placement>(
     match call.spec.id {
         Id::SetNx | Id::SetEx | Id::PSetEx | Id::GetSet => set::set(cx, session, call, tx),
         Id::MGet => get::get_many(cx, session, call, requests_left, tx),
-        Id::MSet => strings::set_many(cx, session, call, requests_left, tx),
+        Id::MSet => strings::set_many(cx, session, call, tx),
         Id::MSetNx => strings::set_many_new(cx, call, tx),
         Id::GetDel => strings::get_and_delete(cx, session, call, tx),
         Id::GetEx => strings::get_and_expire(cx, session, call, tx),

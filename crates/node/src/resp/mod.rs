@@ -19,12 +19,19 @@ mod lcs;
 mod object;
 mod rename;
 mod scan;
+mod scratch;
 mod serve;
 mod server;
 mod session;
 mod set;
 mod strings;
+#[cfg(test)]
+mod tests;
+mod together;
 mod transaction;
+
+#[cfg(fuzzing)]
+pub mod fuzz;
 
 pub(crate) use serve::serve;
 pub(crate) use session::RespSession;

@@ -1,17 +1,19 @@
 //! RENAME, RENAMENX and COPY: an item under another key.
 
-use minos_base::KeyHash;
-use minos_engine::{Mode, Pinned};
-use minos_proto::resp::{Id, compose};
+use minos_engine::{Change, Mode, Seen, Then};
+use minos_proto::resp::{Id, compose, integer};
 
 use super::{
-    call::{Call, Done, NO_INTEGER, SYNTAX, entry, fail, kept, no_memory, pin},
-    keys::{exists, fetch_all},
+    call::{Call, Done, NO_INTEGER, SYNTAX, entry, fail, kept, pin},
+    keys::fetch_all,
+    together,
 };
-use crate::ops::{self, Context, Placement};
-use minos_proto::resp::integer;
+use crate::ops::{Context, Placement};
 
-/// RENAME and RENAMENX. Other clients may see both keys for a moment, but never none.
+/// Attempts to rename an item, each of which fails if another client changes it meanwhile.
+const ATTEMPTS_MAX: usize = 1000;
+
+/// RENAME and RENAMENX: both keys change in one step.
 pub(super) fn rename<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     call: &Call<'_>,
@@ -20,26 +22,33 @@ pub(super) fn rename<M: Mode, P: Placement>(
     fetch_all(cx, call)?;
     let is_careful = call.spec.id == Id::RenameNx;
     let ((from_hash, from), to) = (call.key(), call.argument(2));
-    let Some(item) = pin(cx, (from_hash, from))? else { return fail("ERR no such key") };
-    let to_hash = cx.store.hash(to);
-    if is_careful && (from == to || exists(cx, to_hash, to)?) {
-        compose::integer(tx, 0);
-        return Ok(());
-    }
-    if from != to {
-        put(cx, (to_hash, to), &item)?;
-        let mut old = entry(cx, from_hash, from)?;
-        // One that was replaced meanwhile is another.
-        if old.item().is_some_and(|there| there.cas() == item.cas()) {
-            old.remove();
+    for _ in 0..ATTEMPTS_MAX {
+        let Some(item) = pin(cx, (from_hash, from))? else { return fail("ERR no such key") };
+        let is_free = !is_careful || entry(cx, cx.store.hash(to), to)?.item().is_none();
+        if from == to || !is_free {
+            if is_careful {
+                compose::integer(tx, 0)
+            } else {
+                tx.extend_from_slice(compose::OK)
+            }
+            return Ok(());
+        }
+        let seen = if is_careful { Seen::Nothing } else { Seen::Anything };
+        let changes = [
+            Change { hash: from_hash, key: from, seen: Seen::Cas(item.cas()), then: Then::Remove },
+            together::store(cx, to, seen, (item.value(), kept(&item))),
+        ];
+        // Another client may have changed a key meanwhile: its change came first.
+        if together::change(cx, &changes)? {
+            if is_careful {
+                compose::integer(tx, 1)
+            } else {
+                tx.extend_from_slice(compose::OK)
+            }
+            return Ok(());
         }
     }
-    if is_careful {
-        compose::integer(tx, 1)
-    } else {
-        tx.extend_from_slice(compose::OK)
-    }
-    Ok(())
+    fail("ERR key was changed too often")
 }
 
 /// COPY.
@@ -66,28 +75,14 @@ pub(super) fn copy<M: Mode, P: Placement>(
         return fail("ERR source and destination objects are the same");
     }
     fetch_all(cx, call)?;
-    let to_hash = cx.store.hash(to);
-    let item = pin(cx, (from_hash, from))?;
-    let is_free = replaces || !exists(cx, to_hash, to)?;
-    if let Some(item) = item.as_ref().filter(|_| is_free) {
-        put(cx, (to_hash, to), item)?;
+    let mut is_copied = false;
+    if let Some(item) = pin(cx, (from_hash, from))?
+        && (replaces || entry(cx, cx.store.hash(to), to)?.item().is_none())
+    {
+        let seen = if replaces { Seen::Anything } else { Seen::Nothing };
+        let change = together::store(cx, to, seen, (item.value(), kept(&item)));
+        is_copied = together::change(cx, &[change])?;
     }
-    compose::integer(tx, i64::from(item.is_some() && is_free));
+    compose::integer(tx, i64::from(is_copied));
     Ok(())
-}
-
-/// Stores a copy of an item. The value is copied before the key's partition is locked.
-fn put<M: Mode, P>(cx: &Context<'_, M, P>, (hash, key): (KeyHash, &[u8]), item: &Pinned<M>) -> Done<M> {
-    let value = item.value();
-    if ops::awaits_room(cx, value.len() as u64) {
-        return no_memory(cx);
-    }
-    cx.note_change(hash, key);
-    let Ok(mut reservation) = cx.store.reserve(hash, key, value.len() as u64) else { return no_memory(cx) };
-    reservation.value_mut().copy_from_slice(value);
-    reservation.settle();
-    match cx.store.entry(hash, key, cx.now).commit(reservation, kept(item)) {
-        Ok(_) => Ok(()),
-        Err(_) => no_memory(cx),
-    }
 }

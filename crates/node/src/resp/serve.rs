@@ -256,7 +256,10 @@ fn begin<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
     let failure = match set::receive(cx, session, begun) {
-        set::Receive::Away(work) => return (begun.at, Next::Away(work)),
+        set::Receive::Away(work) => {
+            session.unmute();
+            return (begun.at, Next::Away(work));
+        }
         set::Receive::Wait(next) => return (0, next),
         set::Receive::Refused(failure) => failure,
         set::Receive::NotMeant if begun.wanted_bytes() <= session.limits.command_bytes_max as u64 => {
@@ -266,11 +269,10 @@ fn begin<M: Mode, P: Placement>(
     };
     cx.counters.resp_errors.count();
     session.transaction.is_broken |= session.transaction.is_open;
-    if session.mutes() {
-        session.unmute();
-    } else {
+    if !session.mutes() {
         compose::error(tx, &failure.0);
     }
+    session.unmute();
     let bulks = begun.arguments - begun.command.len() - 1;
     session.discard = Discard { bytes: begun.bulk_bytes + 2, bulks };
     (begun.at, Next::Continue)

@@ -6,6 +6,7 @@ use minos_proto::resp::{Begun, Head, Id, Limits, Spec, Version, bulk_head, compo
 
 use super::{
     call::{Call, Done, Failure, NO_INTEGER, NO_MEMORY, SYNTAX, cold, end, entry, failed_text, no_memory},
+    execute::bad_key,
     session::RespSession,
 };
 use crate::ops::{
@@ -314,9 +315,9 @@ pub(super) fn receive<M: Mode, P: Placement>(
         return Receive::Refused(SYNTAX.into());
     }
     let key = begun.command.argument(1).unwrap_or_default();
-    if !(1..=minos_base::limits::KEY_BYTES_MAX).contains(&key.len()) {
+    if let Some(text) = bad_key(key) {
         cx.counters.resp_bad_keys.count();
-        return Receive::Refused("ERR key is empty or longer than 250 bytes".into());
+        return Receive::Refused(text.into());
     }
     match asked(spec, cx.clock, begun.command.argument(2).unwrap_or_default()) {
         Ok((operation, answer)) => {

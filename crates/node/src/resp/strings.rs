@@ -1,17 +1,19 @@
 //! Commands for a part of a value, for a value and its expiry, and for several values.
 
 use minos_base::{KeyHash, SizeClass};
-use minos_engine::{Concat, ConcatError, ItemMeta, Mode, OutOfMemory, Side};
+use minos_engine::{Change, Concat, ConcatError, ItemMeta, Mode, OutOfMemory, Seen, Side};
 use minos_proto::resp::compose;
 
 use super::{
     call::{Call, Done, TOO_LONG, end, entry, fail, kept, no_memory, pause, pin, read},
     expire,
-    keys::{exists, fetch_all},
+    keys::fetch_all,
     session::RespSession,
     set::Options,
+    together,
 };
 use crate::ops::{self, Context, LINE_END, Moment, Next, Placement, Work, now_ms};
+use crate::tcp::queue::VISIT_REQUESTS_MAX;
 
 /// Attempts to append to a large value without a lock, each of which fails if the value is replaced meanwhile.
 const APPEND_ATTEMPTS_MAX: usize = 4;
@@ -84,32 +86,27 @@ pub(super) fn get_and_expire<M: Mode, P: Placement>(
     }
 }
 
-/// MSET. It pauses after `requests_left` keys.
+/// MSET. All keys are set in one step, up to as many as a visit to a connection serves; more are set in several steps.
 pub(super) fn set_many<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut RespSession,
     call: &Call<'_>,
-    requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     check_pairs(call)?;
-    let mut arguments = call.command.arguments(session.progress.done.max(1));
-    while let (Some(key), Some(value)) = (arguments.next(), arguments.next()) {
-        if *requests_left == 0 {
-            session.progress.done = session.progress.done.max(1);
-            return pause(Next::Yield);
-        }
-        *requests_left -= 1;
-        let hash = cx.store.hash(key);
-        cx.placement.is_here(SizeClass::of(value.len() as u64));
-        put(cx, (hash, key), value)?;
-        session.progress.done = session.progress.done.max(1) + 2;
+    let done = session.progress.done.max(1);
+    let changes: Vec<_> = pairs(cx, call, done, Seen::Anything).take(VISIT_REQUESTS_MAX).collect();
+    together::change(cx, &changes)?;
+    count_sets(cx, changes.len());
+    session.progress.done = done + 2 * changes.len();
+    if session.progress.done < call.command.len() {
+        return pause(Next::Yield);
     }
     tx.extend_from_slice(compose::OK);
     Ok(())
 }
 
-/// MSETNX. All keys are looked at before the first is set.
+/// MSETNX. All keys are set in one step.
 pub(super) fn set_many_new<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     call: &Call<'_>,
@@ -117,43 +114,41 @@ pub(super) fn set_many_new<M: Mode, P: Placement>(
 ) -> Done<M> {
     check_pairs(call)?;
     fetch_all(cx, call)?;
+    let mut is_free = true;
     for key in call.command.arguments(1).step_by(2) {
-        if exists(cx, cx.store.hash(key), key)? {
-            compose::integer(tx, 0);
-            return Ok(());
-        }
+        // It removes an item that has just expired.
+        is_free &= entry(cx, cx.store.hash(key), key)?.item().is_none();
     }
-    let mut arguments = call.command.arguments(1);
-    while let (Some(key), Some(value)) = (arguments.next(), arguments.next()) {
-        put(cx, (cx.store.hash(key), key), value)?;
-    }
-    compose::integer(tx, 1);
+    let changes: Vec<_> = pairs(cx, call, 1, Seen::Nothing).collect();
+    let is_set = is_free && together::change(cx, &changes)?;
+    count_sets(cx, if is_set { changes.len() } else { 0 });
+    compose::integer(tx, i64::from(is_set));
     Ok(())
+}
+
+/// The changes that set the pairs of keys and values from argument `from` on.
+fn pairs<'a, M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    call: &Call<'a>,
+    from: usize,
+    seen: Seen,
+) -> impl Iterator<Item = Change<'a>> {
+    let mut arguments = call.command.arguments(from);
+    std::iter::from_fn(move || {
+        let (key, value) = (arguments.next()?, arguments.next()?);
+        Some(together::store(cx, key, seen, (value, ItemMeta::default())))
+    })
+}
+
+fn count_sets<M: Mode, P>(cx: &Context<'_, M, P>, count: usize) {
+    cx.counters.cmd_set.add(count as u64);
+    cx.counters.total_items.add(count as u64);
 }
 
 fn check_pairs<M: Mode>(call: &Call<'_>) -> Done<M> {
     if call.command.len().is_multiple_of(2) {
         return fail(format!("ERR wrong number of arguments for '{}' command", call.spec.name));
     }
-    Ok(())
-}
-
-/// Sets a key to a value without an expiry.
-fn put<M: Mode, P: Placement>(
-    cx: &Context<'_, M, P>,
-    (hash, key): (KeyHash, &[u8]),
-    value: &[u8],
-) -> Done<M> {
-    if ops::awaits_room(cx, value.len() as u64) {
-        return no_memory(cx);
-    }
-    cx.note_change(hash, key);
-    let stored = cx.store.entry(hash, key, cx.now).insert(&[value], ItemMeta::default());
-    if stored.is_err() {
-        return no_memory(cx);
-    }
-    cx.counters.cmd_set.count();
-    cx.counters.total_items.count();
     Ok(())
 }
 

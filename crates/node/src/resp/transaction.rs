@@ -1,7 +1,8 @@
 //! MULTI, EXEC, DISCARD, WATCH and UNWATCH.
 //!
-//! EXEC compares the watched keys, then executes the commands one after the other. A watched key is the same if its item
-//! has the same CAS unique, or there is none as before.
+//! EXEC compares the watched keys, then executes the commands in one step. A watched key is the same if its item has the
+//! same CAS unique, or there is none as before. Commands about all keys, as SCAN, need the table itself: a transaction with
+//! one of them is executed command by command.
 
 use minos_base::KeyHash;
 use minos_engine::Mode;
@@ -10,6 +11,7 @@ use minos_proto::resp::{Id, Parsed, compose, parse};
 use super::{
     call::{Call, Done, Interrupt, fail, pause, read},
     execute::{Outcome, run},
+    scratch,
     serve::{CHECKED, request},
     session::{RespSession, Transaction, Watched},
 };
@@ -88,17 +90,47 @@ fn exec<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    if !session.transaction.is_executing && !begin(cx, session, tx)? {
+    let is_first = !session.transaction.is_executing;
+    if is_first && !begin(cx, session, tx)? {
         return Ok(());
     }
     // Out of the session, which its commands change.
     let queued = std::mem::take(&mut session.transaction.queued);
+    if scratch::suits(&queued) {
+        return exec_together(cx, session, queued, tx);
+    }
+    if is_first {
+        compose::array(tx, session.transaction.commands);
+    }
     let next = execute_from(cx, session, &queued, requests_left, tx);
     if let Some(next) = next {
         session.transaction.queued = queued;
         return pause(next);
     }
     session.transaction = Transaction::default();
+    Ok(())
+}
+
+/// Executes a transaction in one step.
+fn exec_together<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    queued: Vec<u8>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let watched = std::mem::take(&mut session.transaction.watched);
+    let commands = session.transaction.commands;
+    let ended = scratch::execute(cx, session, (&queued, commands), &watched, tx);
+    if let Err(interrupt) = &ended
+        && matches!(**interrupt, Interrupt::Paused(_))
+    {
+        (session.transaction.queued, session.transaction.watched) = (queued, watched);
+        return ended.map(|_| ());
+    }
+    session.transaction = Transaction::default();
+    if let scratch::Ended::Changed = ended? {
+        compose::null_array(tx, session.version);
+    }
     Ok(())
 }
 
@@ -124,7 +156,6 @@ fn begin<M: Mode, P>(
         }
     }
     (transaction.is_open, transaction.is_executing) = (false, true);
-    compose::array(tx, transaction.commands);
     Ok(true)
 }
 

@@ -105,7 +105,8 @@ pub struct Keys {
 }
 
 impl Keys {
-    const NONE: Self = Self { first: 0, last: 0, step: 0 };
+    /// No keys.
+    pub const NONE: Self = Self { first: 0, last: 0, step: 0 };
     const ONE: Self = Self { first: 1, last: 1, step: 1 };
     const TWO: Self = Self { first: 1, last: 2, step: 1 };
     const ALL: Self = Self { first: 1, last: -1, step: 1 };
