@@ -148,10 +148,28 @@ fn an_item_is_gone_at_its_millisecond() {
     common::stop(server);
 }
 
+/// Executes commands in one transaction, and returns their replies.
+fn transaction(
+    client: &mut Connection,
+    front: &[&[&str]],
+    between: &[Vec<&str>],
+    back: &[&[&str]],
+) -> Vec<Reply> {
+    let between = between.iter().map(Vec::as_slice);
+    let commands = front.iter().copied().chain(between).chain(back.iter().copied());
+    let all: Vec<&[&str]> = [&["multi"][..]].into_iter().chain(commands).chain([&["exec"][..]]).collect();
+    client.send(&all.iter().flat_map(|command| array(&words(command))).collect::<Vec<u8>>(), usize::MAX);
+    let last = all.iter().map(|_| client.reply().unwrap()).last();
+    let Some(Reply::Elements(_, replies)) = last else { panic!("{last:?}") };
+    replies
+}
+
 /// Money moves between accounts in transactions of four clients; the sum, read in transactions too, is always the same.
 #[test]
 fn transactions_are_made_as_a_whole() {
     const ACCOUNTS: [&str; 4] = ["a", "b", "c", "d"];
+    /// Commands between the changes: more than a visit to a connection serves, if they are served one by one.
+    const BETWEEN: usize = 150;
     let (server, _) = start(&[]);
     let address = server.address();
     let mut client = Connection::open(address);
@@ -162,20 +180,22 @@ fn transactions_are_made_as_a_whole() {
                 let mut client = Connection::open(address);
                 for round in 0..300 {
                     let (from, to) = (ACCOUNTS[(round + mover) % 4], ACCOUNTS[(round / 4 + 2 * mover) % 4]);
-                    client.say(&["multi"]);
-                    client.say(&["decr", from]);
-                    client.say(&["incr", to]);
-                    assert!(matches!(client.say(&["exec"]), Reply::Elements(..)));
+                    let between = vec![vec!["incr", "filler"]; BETWEEN];
+                    let replies = transaction(&mut client, &[&["decr", from]], &between, &[&["incr", to]]);
+                    assert_eq!(replies.len(), BETWEEN + 2);
                 }
             });
         }
         scope.spawn(move || {
             let mut client = Connection::open(address);
             for _ in 0..300 {
-                client.say(&["multi"]);
-                client.say(&["mget", "a", "b", "c", "d"]);
-                let Reply::Elements(_, replies) = client.say(&["exec"]) else { panic!("no result") };
-                let Reply::Elements(_, values) = &replies[0] else { panic!("{replies:?}") };
+                let between = vec![vec!["strlen", "other"]; BETWEEN];
+                let accounts = ACCOUNTS.map(|key| ["get", key]);
+                let [front, back] =
+                    [&accounts[..2], &accounts[2..]].map(|some| some.iter().map(|get| &get[..]));
+                let replies =
+                    transaction(&mut client, &front.collect::<Vec<_>>(), &between, &back.collect::<Vec<_>>());
+                let values = [&replies[..2], &replies[BETWEEN + 2..]].concat();
                 let number = |reply: &Reply| match reply {
                     Reply::Bulk(text) => String::from_utf8_lossy(text).parse::<i64>().unwrap(),
                     other => panic!("{other:?}"),

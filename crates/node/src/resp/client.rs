@@ -98,7 +98,7 @@ fn hello(session: &mut RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Result
         compose::bulk(tx, field.as_bytes());
         compose::bulk(tx, value.as_bytes());
     }
-    for (field, value) in [("proto", proto), ("id", session.id as i64)] {
+    for (field, value) in [("proto", proto), ("id", told(session.id))] {
         compose::bulk(tx, field.as_bytes());
         compose::integer(tx, value);
     }
@@ -109,6 +109,11 @@ fn hello(session: &mut RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Result
     compose::bulk(tx, b"modules");
     compose::array(tx, 0);
     Ok(())
+}
+
+/// The number of a connection as Redis tells it: the first one is 1.
+fn told(number: u64) -> i64 {
+    number as i64 + 1
 }
 
 fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
@@ -129,7 +134,7 @@ pub(super) fn client<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     match call.spec.id {
-        Id::ClientId => compose::integer(tx, session.id as i64),
+        Id::ClientId => compose::integer(tx, told(session.id)),
         Id::ClientGetName if session.name.is_empty() => compose::null(tx, session.version),
         Id::ClientGetName => compose::bulk(tx, &session.name),
         Id::ClientGetRedir => compose::integer(tx, -1),
@@ -254,9 +259,10 @@ fn tell(client: &Client<'_>, session: &RespSession, text: &mut String) {
     // Appending to a string does not fail.
     let _ = write!(
         text,
-        "id={number} addr={peer} laddr={local} fd={descriptor} name={name} age={age_s} idle={idle_s} flags=N db=0 \
+        "id={} addr={peer} laddr={local} fd={descriptor} name={name} age={age_s} idle={idle_s} flags=N db=0 \
          sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 \
-         tot-mem=0 events=r user=default redir=-1"
+         tot-mem=0 events=r user=default redir=-1",
+        told(*number)
     );
     if *number == session.id {
         let [library, version] = session.library.each_ref().map(|name| String::from_utf8_lossy(name));
