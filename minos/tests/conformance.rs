@@ -86,3 +86,27 @@ fn clients_of_the_binary_protocol_work() {
         assert!(stats.iter().filter_map(count).sum::<u32>() >= 3, "{stats:?}");
     }
 }
+
+#[test]
+fn redis_py_works() {
+    if common::is_memcached() {
+        return;
+    }
+    let arguments = |port: u16, _: &std::path::Path| {
+        let resp = format!("127.0.0.1:{port}");
+        let words = [
+            "serve",
+            "--memcached=127.0.0.1:0",
+            "--resp",
+            &resp,
+            "--workers=2",
+            "--memory=256m",
+            "--pin=off",
+        ];
+        words.map(str::to_owned).to_vec()
+    };
+    let server = minos_testkit::Server::start(&common::program(), arguments).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis_clients.py");
+    let output = run(Command::new(python()).args([script, &server.address().port().to_string()]));
+    assert!(output.status.success(), "{}", text(&output));
+}

@@ -32,8 +32,8 @@ const NEEDS: [Need; 12] = [
 
 /// The virtual environment with clients for Python.
 const ENVIRONMENT: &str = "venv";
-/// Packages that pymemcache's own tests, `load_files.py` and `binary_clients.py` import.
-const PYTHON_PACKAGES: [&str; 7] = [
+/// Packages that pymemcache's own tests, `load_files.py`, `binary_clients.py` and `redis_clients.py` import.
+const PYTHON_PACKAGES: [&str; 8] = [
     "pymemcache==4.0.0",
     "pytest",
     "faker",
@@ -41,8 +41,9 @@ const PYTHON_PACKAGES: [&str; 7] = [
     "xxhash",
     "pylibmc==1.6.3",
     "python-binary-memcached==0.33.0",
+    "redis==5.2.1",
 ];
-const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash, pylibmc, bmemcached";
+const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash, pylibmc, bmemcached, redis";
 
 /// Installs missing programs. A failed installation is only reported: the test that needs it fails with the
 /// reason, and the others still run.

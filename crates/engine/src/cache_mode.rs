@@ -295,7 +295,7 @@ fn lost<B: PositionBits, T: Tier, A: Access>(
     let region = engine.memory().region();
     let state = ItemState::load(region, entry.payload, now);
     let counts = &partition.counts;
-    counts.remove(&state);
+    counts.remove(&state, partition.index.generation(region));
     let is_whole = !entry.owns_extent || release_extent(engine, entry.payload, &state);
     if state.is_flushed(partition.index.generation(region)) {
         counts.flushed.add(1);
@@ -808,7 +808,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             partition.counts.reinserted.add(1);
         } else if !log.revive(region, position(old.link())) {
             // The item is lost, and as a dead entry it was not counted.
-            partition.counts.remove(&state);
+            partition.counts.remove(&state, partition.index.generation(region));
             if !writing.engine.is_inline(state.value_bytes() as u64) {
                 release_extent(writing.engine, item, &state);
             }

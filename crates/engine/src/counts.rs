@@ -1,6 +1,6 @@
 //! Counts of one partition, kept by its writer.
 
-use crate::{item::ItemState, slot::Slot};
+use crate::{generation::Generation, item::ItemState, slot::Slot};
 use minos_base::{FlashSlot, SizeClass};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -30,6 +30,8 @@ impl Counter {
 #[derive(Debug)]
 pub(crate) struct Counts {
     items: Counter,
+    /// Of these, the ones that a flush has made dead.
+    dead: Counter,
     pub(crate) key_bytes: Counter,
     pub(crate) value_bytes: Counter,
     pub(crate) splits: Counter,
@@ -83,6 +85,7 @@ impl Default for Counts {
     fn default() -> Self {
         Self {
             items: Counter::default(),
+            dead: Counter::default(),
             key_bytes: Counter::default(),
             value_bytes: Counter::default(),
             splits: Counter::default(),
@@ -105,6 +108,16 @@ impl Counts {
     #[inline]
     pub(crate) fn items(&self) -> u64 {
         self.items.value()
+    }
+
+    /// Items that are linked, and dead since a flush.
+    pub(crate) fn dead(&self) -> u64 {
+        self.dead.value()
+    }
+
+    /// A flush has made all items dead.
+    pub(crate) fn flush(&self) {
+        self.dead.set(self.items());
     }
 
     /// An item was linked.
@@ -130,10 +143,14 @@ impl Counts {
         self.cold_bytes.add(record_bytes(slot).wrapping_neg());
     }
 
-    /// An item is no longer linked.
+    /// An item is no longer linked, in the partition's `generation`.
     #[inline]
-    pub(crate) fn remove(&self, state: &ItemState) {
+    pub(crate) fn remove(&self, state: &ItemState, generation: Generation) {
         self.count(state, 1u64.wrapping_neg());
+        // After a restart, those that were dead before are not known.
+        if state.is_flushed(generation) && self.dead.value() > 0 {
+            self.dead.add(1u64.wrapping_neg());
+        }
     }
 
     /// The item of this slot got another value of the same length.
@@ -147,7 +164,7 @@ impl Counts {
         if old.value_bytes() == new.value_bytes() {
             self.class(new).stored.add(1);
         } else {
-            self.remove(old);
+            self.count(old, 1u64.wrapping_neg());
             self.add(new);
         }
     }

@@ -135,7 +135,7 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
     pub(crate) fn retire(&mut self, slot: Slot) {
         let Some(item) = M::locate(&self.partition.space, self.region(), slot) else { return };
         let state = ItemState::load(self.region(), item, 0);
-        self.partition.counts.remove(&state);
+        self.partition.counts.remove(&state, self.partition.index.generation(self.region()));
         M::retire(self, slot, item);
     }
 

@@ -89,6 +89,8 @@ pub struct StoreStats {
     pub buffer_refusals: u64,
     /// Expired items that were reclaimed.
     pub expired_reclaimed: u64,
+    /// Items among [`StoreStats::items`] that a flush has made dead, and whose memory is to be reclaimed.
+    pub dead_items: u64,
     /// Flushed items that were reclaimed.
     pub flushed_reclaimed: u64,
     /// Live items that were lost with the oldest part of a log. Cache mode.
@@ -158,6 +160,7 @@ impl StoreStats {
         self.splits += counts.splits.value();
         self.chain_refusals += counts.chain_refusals.value();
         self.expired_reclaimed += counts.expired.value();
+        self.dead_items += counts.dead();
         self.flushed_reclaimed += counts.flushed.value();
         self.evictions_log += counts.evicted_log.value();
         self.evictions_index += counts.evicted_index.value();

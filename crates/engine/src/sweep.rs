@@ -65,6 +65,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let (region, index) = (self.region(), &self.partition.index);
         let next = index.generation(region).next(self.writer.sweep.clean_generation);
         index.set_generation(region, next);
+        self.partition.counts.flush();
         let buckets = 1 + index.buckets(region) / FLUSHES_A_PASS;
         M::flushes(self);
         // At time zero no item counts as expired.

@@ -13,14 +13,16 @@ use minos_engine::Mode;
 use minos_net::Io;
 
 use crate::{
-    memcache::COMMANDS, ops::counters::Counters, server::config::AccessConfig, server::shared::Shared,
+    memcache::COMMANDS, ops::counters::Counters, resp, server::config::AccessConfig, server::shared::Shared,
     tcp::connection::Connection,
 };
 
 /// The commands of all protocols, as rules name them.
-pub const ACCESS_TABLES: Tables = &[COMMANDS];
+pub const ACCESS_TABLES: Tables = &[COMMANDS, resp::COMMANDS];
 /// The number of memcached's table.
 pub(crate) const MEMCACHE: usize = 0;
+/// That of Redis'.
+pub(crate) const RESP: usize = 1;
 
 /// A connection's identity.
 pub(crate) struct Guard {
@@ -49,6 +51,16 @@ impl Guard {
         let version = authority.version();
         let user = authority.default_user();
         Box::new(Self { authority: Arc::clone(authority), user, version, verdict: None })
+    }
+
+    /// The guard of the same connection, as if it had just come.
+    pub(crate) fn anew(&self) -> Box<Self> {
+        Self::new(&self.authority)
+    }
+
+    /// The users of the server.
+    pub(crate) fn authority(&self) -> &Arc<Authority> {
+        &self.authority
     }
 
     /// The user, as the users in force have it.

@@ -10,6 +10,7 @@ mod datagram;
 mod memcache;
 mod ops;
 mod rack;
+mod resp;
 mod server;
 mod tcp;
 mod worker;
@@ -20,6 +21,9 @@ pub use datagram::native;
 pub use memcache::fuzz;
 pub use minos_base::StatsGroup;
 pub use rack::coordinator;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub use resp::fuzz as resp_fuzz;
 pub use server::{
     LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked, Verbosity,
     config::{self, ServerConfig},

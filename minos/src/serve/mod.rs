@@ -145,6 +145,9 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
     for address in server.addresses() {
         writeln!(out, "listening on memcached {address}")?;
     }
+    for address in server.resp_addresses() {
+        writeln!(out, "listening on resp {address}")?;
+    }
     if let Some(address) = server.native_address() {
         writeln!(out, "listening on native {address}")?;
     }

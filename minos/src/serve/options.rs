@@ -45,9 +45,10 @@ pub(crate) struct ServeOptions {
     /// times [default: 127.0.0.1:11211, nowhere with --access erew]
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) memcached: Vec<ClientAddress>,
-    /// Where Redis clients connect (not there yet)
+    /// Where Redis clients connect: IP:PORT or unix:/PATH, with --tls-cert also notls:IP:PORT; may be given several times
+    /// [default: nowhere]
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
-    pub(crate) resp: Option<Address>,
+    pub(crate) resp: Vec<ClientAddress>,
 
     /// Memory of the store, index and all overheads included [default: 1g, or half of what the machine or its
     /// control group has]
@@ -211,7 +212,7 @@ impl ServeOptions {
     pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
         self.refuse_what_is_not_there()?;
         let mut server = self.server_config();
-        server.tls = self.security.tls(&self.memcached)?;
+        server.tls = self.security.tls(&[&self.memcached[..], &self.resp].concat())?;
         server.access = self.security.access()?;
         server.after_bind = self.security.after_bind()?;
         server.native = self.native.config(self.access)?;
@@ -239,7 +240,10 @@ impl ServeOptions {
 
     fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {
         let missing = [
-            (self.resp.is_some(), "--resp: the Redis protocol is not served yet"),
+            (
+                !self.resp.is_empty() && self.rack.rack.is_some(),
+                "--resp: a node of a rack does not serve Redis' protocol yet; it goes without --rack",
+            ),
             (
                 self.io == Io::Uring,
                 "--io uring: removed for TCP in 0.1.0 (November 2026), because it saved less than 15 % of the \
@@ -247,9 +251,9 @@ impl ServeOptions {
             ),
             (
                 self.access == AccessMode::Erew
-                    && (self.native.native.is_none() || !self.memcached.is_empty()),
+                    && (self.native.native.is_none() || !self.memcached.is_empty() || !self.resp.is_empty()),
                 "--access erew: requests over TCP reach any worker, and each partition would be one worker's \
-                 own; it goes with --native and without --memcached. Use --access crcw",
+                 own; it goes with --native, without --memcached and --resp. Use --access crcw",
             ),
             (
                 self.rack.rack.is_some()
@@ -278,6 +282,7 @@ impl ServeOptions {
     fn server_config(&self) -> ServerConfig {
         let mut config = ServerConfig::new(self.workers());
         config.memcached = self.memcached();
+        config.resp = self.resp.iter().map(|each| each.address.clone()).collect();
         config.control.percentile = self.percentile;
         config.control.threshold = self.threshold;
         config.control.cost = self.cost;

@@ -130,9 +130,11 @@ impl SecurityOptions {
             let tls = config.tls.as_ref().filter(|tls| tls.acceptor.asks_for_certificates());
             tls.is_some_and(|tls| !tls.plain.contains(address))
         };
-        for address in config.memcached.iter().filter(|address| !address.is_local()) {
+        let of = |option, addresses| std::iter::repeat(option).zip(addresses);
+        let addresses = of("--memcached", &config.memcached).chain(of("--resp", &config.resp));
+        for (option, address) in addresses.filter(|(_, address)| !address.is_local()) {
             if !are_users && !has_certificate(address) {
-                self.strangers_at("--memcached", address, "--acl, or --tls-cert with --tls-client-ca")?;
+                self.strangers_at(option, address, "--acl, or --tls-cert with --tls-client-ca")?;
             }
         }
         let native = config.native.as_ref().filter(|native| native.secrets.is_empty());

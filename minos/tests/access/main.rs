@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod packets;
+mod resp;
 
 use std::{
     io::{Read, Write},
@@ -136,7 +137,7 @@ fn what_is_no_login_is_bounded() {
 }
 
 /// Requests in text, and the users who may make them.
-const RIGHTS: [(&str, &[&str]); 37] = [
+const RIGHTS: [(&str, &[&str]); 38] = [
     ("get a:1", &["reader", "half", "all"]),
     ("gets b:1 a:1", &["reader", "half", "all"]),
     ("get c:1", &["reader", "all"]),
@@ -171,7 +172,7 @@ const RIGHTS: [(&str, &[&str]); 37] = [
     ("stats reset", &["operator", "all"]),
     ("stats detail on", &["operator", "all"]),
     ("stats detail dump", &["watcher", "operator", "all"]),
-    ("lru_crawler metadump all", &["watcher", "operator", "all"]),
+    ("lru_crawler metadump all", &["operator", "all"]),
     ("verbosity 0", &["operator", "all"]),
     ("cache_memlimit 64", &["operator", "all"]),
     ("shutdown", &["operator", "all"]),

@@ -7,12 +7,12 @@ use minos_proto::memcache::{Command, GetMany, Reply, Resume, Tokens, text};
 
 use super::{
     answer::Answer as _,
-    get, remote,
-    session::{Executed, Lookup, MemcacheSession, Unread},
+    get::ValueLine,
+    remote,
+    session::{Executed, MemcacheSession, Unread},
 };
-use crate::ops::{Cold, Context, Failed, Fetch, Need, Next, Placement, Work};
+use crate::ops::{Cold, Context, Failed, Fetch, Found, Lookup, Need, Next, Placement, Work, find};
 use crate::rack::{Intent, Owner};
-use get::{Found, ValueLine};
 
 /// A key and the keys behind it.
 struct Wanted<'a> {
@@ -123,7 +123,7 @@ impl Line<'_> {
                 }
             }
             let start = tx.len();
-            let found = get::find(
+            let found = find(
                 cx,
                 wanted.lookup,
                 wanted.key,

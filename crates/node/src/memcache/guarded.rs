@@ -14,12 +14,12 @@ use super::{
     binary::Binary,
     rights,
     serve::{Dialect, serve_bursts},
-    session::{Executed, Lookup, MemcacheSession, Wire},
+    session::{Executed, MemcacheSession, Wire},
     text::Text,
 };
 use crate::{
     access::LoggedIn,
-    ops::{Context, Next, Placement},
+    ops::{Context, Lookup, Next, Placement},
 };
 
 /// Longest line before a login, and longest name and password together.

@@ -13,7 +13,10 @@ use minos_sched::WorkerId;
 use crate::memcache::{MemcacheSession, serve};
 use crate::ops::counters::{Counters, Totals};
 use crate::ops::receiving::{ReceivePermit, Receiving};
-use crate::ops::{Admin, Context, Finished, LargeStore, Next, Placement, Prefixes, Work, flush_if_due};
+use crate::ops::{
+    Admin, Context, Finished, LINE_END, LargeStore, Next, Placement, Prefixes, Work, flush_if_due,
+};
+use crate::resp::{self, RespSession};
 use crate::tcp::queue::VISIT_REQUESTS_MAX;
 
 /// Serves values up to a class, and records the classes it is asked about.
@@ -88,6 +91,8 @@ pub(crate) struct Session<M: Mode> {
     pub(crate) clock: Clock,
     pub(crate) now: Seconds,
     pub(crate) state: MemcacheSession,
+    /// The state of Redis' protocol, if the client speaks that.
+    pub(crate) resp: Option<RespSession>,
     pub(crate) placement: UpTo,
     pub(crate) is_closed: bool,
     /// Values that were sent from their items.
@@ -135,6 +140,7 @@ impl<M: Mode> Session<M> {
             clock: Clock::new(),
             now: 100,
             state: state(),
+            resp: None,
             placement: UpTo { class_max: SizeClass::of(here_bytes_max), asked: Vec::new() },
             is_closed: false,
             sent_large: 0,
@@ -203,7 +209,11 @@ impl<M: Mode> Session<M> {
             holes: crate::rack::Holes::default(),
         };
         let mut replies = Vec::new();
-        let (consumed, next) = serve(&mut cx, &mut self.state, &input, &mut { self.keys_max }, &mut replies);
+        let keys_max = &mut { self.keys_max };
+        let (consumed, next) = match &mut self.resp {
+            Some(state) => resp::serve(&mut cx, state, &input, keys_max, &mut replies),
+            None => serve(&mut cx, &mut self.state, &input, keys_max, &mut replies),
+        };
         self.output.append(&mut replies);
         self.input = input;
         self.input.drain(..consumed);
@@ -242,7 +252,7 @@ impl<M: Mode> Session<M> {
             self.input.drain(..moved);
             received += moved;
         }
-        if received == store.body_bytes() {
+        if received == store.body_bytes() && !store.wants_more() {
             self.finish(store);
         } else {
             self.arriving = Some((store, received));
@@ -262,8 +272,17 @@ impl<M: Mode> Session<M> {
             rack: None,
             holes: crate::rack::Holes::default(),
         };
-        while let Finished::Copy(unfinished) = store.finish(&cx, &mut self.output) {
-            store = unfinished;
+        loop {
+            match store.finish(&cx, &mut self.output) {
+                Finished::Copy(unfinished) => store = unfinished,
+                Finished::Send(item) => {
+                    self.output.extend_from_slice(item.value());
+                    return self.output.extend_from_slice(LINE_END);
+                }
+                Finished::Refused => return self.is_closed = true,
+                Finished::Answered => return,
+                Finished::Fetch(_) => unreachable!("there is no flash"),
+            }
             while store.copy(SLICE_BYTES) > 0 {
                 self.slices += 1;
             }

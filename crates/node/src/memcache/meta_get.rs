@@ -4,8 +4,8 @@ use minos_base::{Exptime, SizeClass};
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, Reply, compose, text};
 
-use super::session::{Lookup, meta_facts, next_of};
-use crate::ops::{self, Below, Context, Facts, Next, Placement, Read, Work};
+use super::session::{meta_facts, next_of};
+use crate::ops::{self, Below, Context, Facts, Lookup, Next, Placement, Read, Work};
 use crate::rack::{self, Forward, Intent, Owner, Remote};
 
 /// An `mg` and the combined meaning of its flags.

@@ -15,7 +15,7 @@ mod get;
 mod get_many;
 mod guarded;
 #[cfg(any(test, fuzzing))]
-mod harness;
+pub(crate) mod harness;
 mod meta_get;
 mod remote;
 mod rights;

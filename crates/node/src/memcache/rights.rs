@@ -38,7 +38,7 @@ commands! {
     MEMORY_LIMIT = 17 "cache_memlimit" [ADMIN SLOW DANGEROUS];
     SHUTDOWN = 18 "shutdown" [ADMIN SLOW DANGEROUS];
     CAS = 19 "cas" [WRITE STRING SLOW];
-    METADUMP = 20 "metadump" [KEYSPACE READ SLOW DANGEROUS];
+    METADUMP = 20 "metadump" [KEYSPACE ADMIN SLOW DANGEROUS];
 }
 
 /// The command that a request is, and what it does with its keys; `None` if anybody may who is somebody.
@@ -56,7 +56,7 @@ fn needed(request: &Request<'_>) -> Option<(usize, Access)> {
         Request::FlushAll { .. } => (FLUSH_ALL, Access::Write),
         Request::Stats(StatsGroup::Reset) => (STATS_RESET, Access::Write),
         Request::Stats(_) | Request::StatsDetail(StatsDetail::Dump) => (STATS, Access::Read),
-        // Whatever keys the user may access, it lists all of them, as Redis' KEYS does.
+        // It lists all keys, whichever the user may access.
         Request::Metadump => (METADUMP, Access::Read),
         Request::StatsDetail(_) => (STATS_DETAIL, Access::Write),
         Request::Verbosity { .. } => (VERBOSITY, Access::Write),

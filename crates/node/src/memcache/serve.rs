@@ -9,10 +9,10 @@ use super::{
     answer::Answer,
     binary::Binary,
     guarded, remote,
-    session::{Executed, Lookup, MemcacheSession, Unread, Wire},
+    session::{Executed, MemcacheSession, Unread, Wire},
     text::Text,
 };
-use crate::ops::{Context, Fetch, Fetched, Next, Placement, Prefixes};
+use crate::ops::{Context, Fetch, Fetched, Lookup, Next, Placement, Prefixes};
 use crate::rack::{Forwards, RackView, notes};
 
 /// A form of the memcached protocol: how bytes become commands, and outcomes bytes. Bursts are the same in each.

@@ -1,13 +1,12 @@
-//! What the commands share: the session of their connection, the lookup of a key, the result.
+//! What the commands share: the session of their connection, the result.
 
 use minos_base::{KeyHash, Seconds};
-use minos_engine::{Engine, Mode, Staged, StagedOwned};
+use minos_engine::Mode;
 use minos_proto::memcache::{Limits, Request, Resume, binary, compose::MetaFacts};
 
 use super::answer::Answer;
 use crate::access::Guard;
 use crate::ops::{Cold, Context, Facts, Fetch, Next, Work};
-use crate::rack::{Intent, Owner};
 
 /// The memcached protocol's state of one connection.
 pub(crate) struct MemcacheSession {
@@ -90,53 +89,6 @@ impl MemcacheSession {
         let swallowed = self.swallow_bytes.min(input.len() as u64);
         self.swallow_bytes -= swallowed;
         swallowed as usize
-    }
-}
-
-/// The lookup of a command's first key, made before the command is executed.
-#[derive(Clone, Copy)]
-pub(super) struct Lookup<'a> {
-    /// The key's hash, by which buckets and items of a burst can be prefetched.
-    pub(super) hash: KeyHash,
-    /// The content of the key's bucket, if it was read already.
-    pub(super) staged: Option<Staged<'a>>,
-    /// The other node of the rack that owns the key.
-    pub(super) owner: Option<Owner>,
-    /// As `staged`, in that node's memory.
-    pub(super) staged_there: Option<StagedOwned<'a>>,
-}
-
-/// Each form of the protocol has a loop of its own for its bursts, so the compiler has to be told that these belong there.
-impl<'a> Lookup<'a> {
-    #[inline(always)]
-    pub(super) fn of<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8], intent: Intent) -> Self {
-        let hash = cx.store.hash(key);
-        let owner = cx.rack.and_then(|rack| rack.elsewhere(key, intent));
-        Self { hash, staged: None, owner, staged_there: None }
-    }
-
-    /// Asks for the cache line in which the key's item is looked up.
-    #[inline(always)]
-    pub(super) fn prefetch<M: Mode, P>(&self, cx: &Context<'_, M, P>) {
-        match (self.owner, cx.rack) {
-            (Some(owner), Some(rack)) => rack.prefetch(owner, self.hash),
-            _ => cx.store.prefetch_bucket(self.hash),
-        }
-    }
-
-    /// Reads the content of the key's bucket and asks for the item.
-    #[inline(always)]
-    pub(super) fn stage<M: Mode, P>(&mut self, cx: &Context<'a, M, P>) {
-        match (self.owner, cx.rack) {
-            (Some(owner), Some(rack)) => self.staged_there = rack.stage(owner, self.hash),
-            _ => self.staged = Some(cx.store.stage(self.hash)),
-        }
-    }
-
-    /// The content of the key's bucket.
-    #[inline]
-    pub(super) fn staged<M: Mode>(&self, store: &'a Engine<M>) -> Staged<'a> {
-        self.staged.unwrap_or_else(|| store.stage(self.hash))
     }
 }
 

@@ -14,10 +14,11 @@ fn operation_of(request: &Store<'_>) -> StoreOperation {
     StoreOperation {
         kind: request.kind,
         flags: request.flags,
-        exptime: request.exptime,
+        life: request.exptime.into(),
         unique: request.unique,
         invalidate: request.invalidate,
         key_is_base64: request.key.is_base64(),
+        takes_old: false,
     }
 }
 

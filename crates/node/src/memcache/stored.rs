@@ -32,7 +32,7 @@ fn respond_large(
     tx: &mut Vec<u8>,
 ) {
     match stored {
-        LargeStored::Ended(stored) => respond(stored, operation, key, reply, tx),
+        LargeStored::Ended(stored, _) => respond(stored, operation, key, reply, tx),
         LargeStored::NoLineEnd if reply.is_silent() => {}
         LargeStored::NoLineEnd => tx.extend_from_slice(text::BAD_CHUNK),
     }

@@ -7,10 +7,10 @@ use super::{
     administrate, arithmetic, debug, delete, get, get_many,
     meta_get::MetaGet,
     serve::Dialect,
-    session::{Executed, Lookup, MemcacheSession},
+    session::{Executed, MemcacheSession},
     store, touch,
 };
-use crate::ops::{Context, Placement};
+use crate::ops::{Context, Lookup, Placement};
 
 /// The text protocol.
 pub(super) struct Text;

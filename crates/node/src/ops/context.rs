@@ -29,6 +29,20 @@ pub trait Placement {
     fn home(&self, class: SizeClass) -> Option<WorkerId>;
 }
 
+/// An open connection.
+pub(crate) struct Client<'a> {
+    pub(crate) number: u64,
+    pub(crate) descriptor: i32,
+    /// The client's address.
+    pub(crate) peer: &'a str,
+    /// The address that it has connected to.
+    pub(crate) local: &'a str,
+    /// The name that it has given to the connection.
+    pub(crate) name: &'a str,
+    pub(crate) age_s: u32,
+    pub(crate) idle_s: u32,
+}
+
 /// The part of a server that executing commands needs. Unless said otherwise, there is no such part.
 pub(crate) trait Admin {
     /// The counters of all workers since the last reset.
@@ -81,6 +95,15 @@ pub(crate) trait Admin {
     fn list_connections(&self, _from: u64, _tx: &mut Vec<u8>, _bytes_max: usize) -> Option<u64> {
         None
     }
+
+    /// Tells of at most `max` open connections from number `from` on. Returns the number to continue from, or `None` at the
+    /// end.
+    fn list_clients(&self, _from: u64, _max: usize, _tell: &mut dyn FnMut(&Client<'_>)) -> Option<u64> {
+        None
+    }
+
+    /// Names an open connection.
+    fn name_client(&self, _number: u64, _name: &str) {}
 
     /// Takes memory for an arriving value of `bytes`; `None` if too much is in use.
     fn admit(&self, _bytes: u64) -> Option<ReceivePermit> {

@@ -133,6 +133,12 @@ counters! {
     bytes_written,
     /// Values stored.
     total_items,
+    /// Commands of Redis' protocol.
+    resp_commands,
+    /// Error replies of Redis' protocol.
+    resp_errors,
+    /// Commands of Redis' protocol with a key that is empty or too long.
+    resp_bad_keys,
 }
 
 #[cfg(test)]

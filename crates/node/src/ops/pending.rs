@@ -1,7 +1,7 @@
 //! A store whose value lies in the memory of the item that it will be.
 
 use minos_base::{KeyHash, SizeClass};
-use minos_engine::{Joining, Mode, Reservation};
+use minos_engine::{Joining, Mode, Pinned, Reservation};
 
 use super::{
     cold,
@@ -26,6 +26,8 @@ pub(crate) struct PendingStore<M: Mode> {
     /// The join with the stored value, once it has begun.
     joining: Option<Joining<M>>,
     join_attempts: u32,
+    /// The item before this one, if the operation wants it and has ended.
+    old: Option<Pinned<M>>,
 }
 
 /// The next step of a store whose value has arrived.
@@ -57,7 +59,7 @@ impl<M: Mode> PendingStore<M> {
         key: &[u8],
         operation: StoreOperation,
     ) -> Self {
-        Self { reservation, hash, key: key.into(), operation, joining: None, join_attempts: 0 }
+        Self { reservation, hash, key: key.into(), operation, joining: None, join_attempts: 0, old: None }
     }
 
     pub(crate) fn key(&self) -> &[u8] {
@@ -70,6 +72,10 @@ impl<M: Mode> PendingStore<M> {
 
     pub(crate) fn operation(&self) -> &StoreOperation {
         &self.operation
+    }
+
+    pub(crate) fn operation_mut(&mut self) -> &mut StoreOperation {
+        &mut self.operation
     }
 
     pub(crate) fn value_bytes(&self) -> u64 {
@@ -108,7 +114,8 @@ impl<M: Mode> PendingStore<M> {
 
     /// Links the value.
     fn commit<P>(&mut self, cx: &Context<'_, M, P>) -> Step {
-        let stored = store::commit(cx, &self.operation, self.hash, &self.key, &mut self.reservation);
+        let Self { reservation, hash, key, operation, old, .. } = self;
+        let stored = store::commit(cx, operation, (*hash, key), reservation, old);
         // Its memory went with an item for which the index has no room.
         if self.reservation.is_spent() { Step::Over(stored) } else { after(cx, stored) }
     }
@@ -148,8 +155,8 @@ impl<M: Mode> PendingStore<M> {
         after(cx, store::join(cx, &self.operation, self.hash, &self.key, part))
     }
 
-    /// The operation and its key, once it is over.
-    pub(crate) fn end(self) -> (StoreOperation, Box<[u8]>) {
-        (self.operation, self.key)
+    /// The operation, its key, and the item before it, once it is over.
+    pub(crate) fn end(self) -> (StoreOperation, Box<[u8]>, Option<Pinned<M>>) {
+        (self.operation, self.key, self.old)
     }
 }

@@ -1,12 +1,13 @@
 //! Stores of values and joins with stored ones: their conditions and results.
 
 use minos_base::{Exptime, KeyHash, SizeClass, StoreKind};
-use minos_engine::{Concat, ConcatError, Entry, ItemMeta, Mode, OutOfMemory, Reservation, Side};
+use minos_engine::{Concat, ConcatError, Entry, ItemMeta, Mode, OutOfMemory, Pinned, Reservation, Side};
 
 use super::{
     cold::{awaits_room, cold, entry, may_wait},
     context::Context,
     fetched::Cold,
+    moment::{Moment, bury},
     read::Facts,
 };
 
@@ -17,14 +18,33 @@ pub(crate) struct StoreOperation {
     pub(crate) kind: StoreKind,
     /// The client's flags.
     pub(crate) flags: u32,
-    /// Expiry of the item.
-    pub(crate) exptime: Exptime,
+    /// When the item expires.
+    pub(crate) life: Life,
     /// Required CAS unique, or 0.
     pub(crate) unique: u64,
     /// True to store even if `unique` is older than the item's, marking the item stale.
     pub(crate) invalidate: bool,
     /// True if the client sent the key in base64.
     pub(crate) key_is_base64: bool,
+    /// True if the client asks for the old item too.
+    pub(crate) takes_old: bool,
+}
+
+/// When a stored item expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    /// As a memcached client wrote it.
+    Exptime(Exptime),
+    /// At this moment.
+    Until(Moment),
+    /// When the item that it replaces would have.
+    Kept,
+}
+
+impl From<Exptime> for Life {
+    fn from(exptime: Exptime) -> Self {
+        Self::Exptime(exptime)
+    }
 }
 
 pub(crate) enum Stored {
@@ -55,7 +75,7 @@ enum Decision {
 impl StoreOperation {
     /// True if the store depends on the stored item.
     pub(crate) fn depends(&self) -> bool {
-        self.kind != StoreKind::Set
+        self.kind != StoreKind::Set || self.life == Life::Kept || self.takes_old
     }
 
     /// True if the value is joined with the stored one.
@@ -65,14 +85,14 @@ impl StoreOperation {
 
     /// The stored item, if the store depends on it.
     fn old<M: Mode>(&self, entry: &Entry<'_, M>) -> Option<Facts> {
-        if self.kind == StoreKind::Set { None } else { entry.item().map(|item| Facts::from(&*item)) }
+        if self.depends() { entry.item().map(|item| Facts::from(&*item)) } else { None }
     }
 
     /// Decides by the stored item whether to store, and counts comparisons. Joins are decided elsewhere.
     fn decide<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> Decision {
         use StoreKind::{Add, Append, Compare, Prepend, Replace, Set};
         match (self.kind, old) {
-            (Set, _) | (Add, None) | (Replace, Some(_)) => Decision::Put(self.fresh(cx)),
+            (Set, old) | (Add, old @ None) | (Replace, old @ Some(_)) => Decision::Put(self.fresh(cx, old)),
             (Add | Append | Prepend, _) | (Replace, None) => Decision::Refused(Stored::Unmet),
             (Compare, Some(old)) => self.compare(cx, old),
             (Compare, None) => {
@@ -85,21 +105,31 @@ impl StoreOperation {
     fn compare<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Facts) -> Decision {
         if self.unique != 0 && self.unique == old.cas {
             cx.counters.cas_hits.count();
-            return Decision::Put(self.fresh(cx));
+            return Decision::Put(self.fresh(cx, Some(old)));
         }
         if self.invalidate && self.unique != 0 && self.unique < old.cas {
             // The client's CAS unique is older than the item's: the value is stored, but marked stale.
             cx.counters.cas_hits.count();
             let (expiry, win_sent) = (old.expiry, old.win_sent);
-            return Decision::Put(ItemMeta { expiry, win_sent, stale: true, ..self.fresh(cx) });
+            return Decision::Put(ItemMeta { expiry, win_sent, stale: true, ..self.fresh(cx, Some(old)) });
         }
         cx.counters.cas_badval.count();
         Decision::Refused(Stored::OtherCas)
     }
 
-    fn fresh<M: Mode, P>(&self, cx: &Context<'_, M, P>) -> ItemMeta {
-        let expiry = self.exptime.on(cx.clock, cx.now);
-        ItemMeta { flags: self.flags, expiry, encoded_key: self.key_is_base64, ..ItemMeta::default() }
+    fn fresh<M: Mode, P>(&self, cx: &Context<'_, M, P>, old: Option<Facts>) -> ItemMeta {
+        let Moment { expiry, early_ms } = match self.life {
+            Life::Exptime(exptime) => Moment { expiry: exptime.on(cx.clock, cx.now), early_ms: 0 },
+            Life::Until(moment) => moment,
+            Life::Kept => old.as_ref().map(Moment::from).unwrap_or_default(),
+        };
+        ItemMeta {
+            flags: self.flags,
+            expiry,
+            early_ms,
+            encoded_key: self.key_is_base64,
+            ..ItemMeta::default()
+        }
     }
 }
 
@@ -133,7 +163,18 @@ pub(crate) fn store<M: Mode, P>(
         Ok(entry) => entry,
         Err(cold) => return Stored::Cold(cold),
     };
-    match operation.decide(cx, operation.old(&entry)) {
+    put(cx, operation, &mut entry, value)
+}
+
+/// Stores a small value in this entry, and counts. It is not joined.
+#[inline]
+pub(crate) fn put<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    operation: &StoreOperation,
+    entry: &mut Entry<'_, M>,
+    value: &[u8],
+) -> Stored {
+    match operation.decide(cx, operation.old(entry)) {
         Decision::Put(meta) => settle(cx, entry.insert(&[value], meta)),
         Decision::Refused(stored) => stored,
     }
@@ -148,7 +189,9 @@ fn entry_for<'a, M: Mode, P>(
     key: &'a [u8],
 ) -> Result<Entry<'a, M>, Cold> {
     if operation.depends() {
-        return entry(cx, hash, key);
+        let mut entry = entry(cx, hash, key)?;
+        bury(cx, &mut entry);
+        return Ok(entry);
     }
     cx.note_change(hash, key);
     Ok(cx.store.entry(hash, key, cx.now))
@@ -185,13 +228,14 @@ pub(crate) fn drop_for_too_large<M: Mode, P>(
 }
 
 /// Stores the value in `reservation`, of any size, without copying it under the partition's lock. It is not joined. A
-/// value that is not stored yet, because of flash or for lack of room, stays there.
+/// value that is not stored yet, because of flash or for lack of room, stays there. Pins the item before it in `old`, if
+/// the operation wants that.
 pub(super) fn commit<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &StoreOperation,
-    hash: KeyHash,
-    key: &[u8],
+    (hash, key): (KeyHash, &[u8]),
     reservation: &mut Reservation<M>,
+    old: &mut Option<Pinned<M>>,
 ) -> Stored {
     reservation.settle();
     let mut entry = match entry_for(cx, operation, hash, key) {
@@ -199,6 +243,9 @@ pub(super) fn commit<M: Mode, P>(
         // It left memory a moment ago, in spite of the look before.
         Err(cold) => return Stored::Cold(cold),
     };
+    if operation.takes_old {
+        *old = entry.pin(cx.store);
+    }
     match operation.decide(cx, operation.old(&entry)) {
         Decision::Put(meta) => settle(cx, entry.try_commit(reservation, meta)),
         Decision::Refused(stored) => stored,

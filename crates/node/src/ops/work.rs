@@ -17,6 +17,9 @@ use super::{
 };
 use crate::rack::{Forward, Forwards};
 
+/// The line end behind the value that [`Finished::Send`] leaves.
+pub(crate) const LINE_END: &[u8] = b"\r\n";
+
 /// Most keys that are fetched at once for one connection.
 const FETCH_KEYS_MAX: usize = 128;
 /// The part of the memory that their items may take. They are to be there together.
@@ -81,6 +84,10 @@ impl<M: Mode> Work<M> {
 pub(crate) enum Finished<M: Mode> {
     /// The reply is composed.
     Answered,
+    /// The reply is composed, and the connection cannot go on.
+    Refused,
+    /// The reply is composed but for this value and a line end.
+    Send(Pinned<M>),
     /// Bytes must be copied first.
     Copy(Box<LargeStore<M>>),
     /// The item that it depends on is to be fetched first.
@@ -91,8 +98,8 @@ pub(crate) enum Finished<M: Mode> {
 pub(crate) type AnswerStore = Box<dyn FnOnce(LargeStored, &StoreOperation, &[u8], &mut Vec<u8>) + Send>;
 
 pub(crate) enum LargeStored {
-    /// That of the store.
-    Ended(Stored),
+    /// That of the store, and the length of the item before if the operation asked for that.
+    Ended(Stored, Option<u64>),
     /// No line end followed the value, so nothing was stored.
     NoLineEnd,
 }
@@ -109,6 +116,34 @@ pub(crate) struct LargeStore<M: Mode> {
     /// Its memory permit, while the value is arriving or being joined.
     permit: Option<ReceivePermit>,
     answer: AnswerStore,
+    /// The rest of the request, which is received behind the line end.
+    trailer: Option<Trailer>,
+}
+
+/// The part of a request behind its large value. Its length is known only as it comes.
+pub(crate) struct Trailer {
+    /// Bytes that have come, or are known to come.
+    bytes: Vec<u8>,
+    read: Box<dyn ReadTrailer>,
+}
+
+/// The outcome of a trailer.
+pub(crate) enum TrailerEnd {
+    /// The store goes on.
+    Store,
+    /// The reply is composed; nothing is stored.
+    Answered,
+    /// The same, and the rest of the input cannot be understood.
+    Broken,
+}
+
+/// Knows where the rest of a request ends, and its meaning.
+pub(crate) trait ReadTrailer: Send {
+    /// Bytes of the trailer that begins with these, at least.
+    fn wanted_bytes(&self, bytes: &[u8]) -> usize;
+
+    /// Completes the operation. Appends the reply to `tx` if that is not possible.
+    fn read(&self, bytes: &[u8], operation: &mut StoreOperation, tx: &mut Vec<u8>) -> TrailerEnd;
 }
 
 impl<M: Mode> LargeStore<M> {
@@ -122,7 +157,13 @@ impl<M: Mode> LargeStore<M> {
         answer: AnswerStore,
     ) -> Self {
         let (line_end, end_bytes) = if has_line_end { ([0; 2], 2) } else { (*b"\r\n", 0) };
-        Self { pending, line_end, end_bytes, class, permit, answer }
+        Self { pending, line_end, end_bytes, class, permit, answer, trailer: None }
+    }
+
+    /// The same store, of a request that goes on behind the value.
+    pub(crate) fn with_trailer(self, read: Box<dyn ReadTrailer>) -> Self {
+        let bytes = vec![0; read.wanted_bytes(&[])];
+        Self { trailer: Some(Trailer { bytes, read }), ..self }
     }
 
     fn value_bytes(&self) -> usize {
@@ -130,9 +171,17 @@ impl<M: Mode> LargeStore<M> {
         self.pending.value_bytes() as usize
     }
 
-    /// Bytes to be received: the value and its line end.
+    /// Bytes to be received, as far as that is known: the value, its line end and a trailer.
     pub(crate) fn body_bytes(&self) -> usize {
-        self.value_bytes() + self.end_bytes
+        self.value_bytes() + self.end_bytes + self.trailer.as_ref().map_or(0, |trailer| trailer.bytes.len())
+    }
+
+    /// True if more bytes follow than [`LargeStore::body_bytes`], all of which have been received, has said so far.
+    pub(crate) fn wants_more(&mut self) -> bool {
+        let Some(trailer) = &mut self.trailer else { return false };
+        let (had, wanted) = (trailer.bytes.len(), trailer.read.wanted_bytes(&trailer.bytes));
+        trailer.bytes.resize(wanted.max(had), 0);
+        wanted > had
     }
 
     /// The memory for the bytes from offset `received_bytes` on, as far as it is contiguous; empty when all
@@ -142,8 +191,11 @@ impl<M: Mode> LargeStore<M> {
         if received_bytes < value_bytes {
             &mut self.pending.value_mut()[received_bytes..]
         } else {
-            let at = (received_bytes - value_bytes).min(self.line_end.len());
-            &mut self.line_end[at..]
+            let at = received_bytes - value_bytes;
+            match &mut self.trailer {
+                Some(trailer) if at >= self.end_bytes => &mut trailer.bytes[at - self.end_bytes..],
+                _ => &mut self.line_end[at.min(2)..],
+            }
         }
     }
 
@@ -166,6 +218,13 @@ impl<M: Mode> LargeStore<M> {
             answer(LargeStored::NoLineEnd, pending.operation(), pending.key(), tx);
             return Finished::Answered;
         }
+        if let Some(trailer) = self.trailer.take() {
+            match trailer.read.read(&trailer.bytes, self.pending.operation_mut(), tx) {
+                TrailerEnd::Store => {}
+                TrailerEnd::Answered => return Finished::Answered,
+                TrailerEnd::Broken => return Finished::Refused,
+            }
+        }
         let permit = &mut self.permit;
         let step = self.pending.next_step(cx, |bytes| {
             // A join holds memory while it lasts, so it needs a permit for its own bytes.
@@ -187,9 +246,15 @@ impl<M: Mode> LargeStore<M> {
         };
         cx.counters.cmd_set.count();
         let Self { pending, answer, .. } = *self;
-        let (operation, key) = pending.end();
-        answer(LargeStored::Ended(stored), &operation, &key, tx);
-        Finished::Answered
+        let (operation, key, old) = pending.end();
+        let old_bytes = old.as_ref().map(|old| old.value().len() as u64);
+        let start = tx.len();
+        answer(LargeStored::Ended(stored, old_bytes), &operation, &key, tx);
+        // It says that the old value follows, or answers otherwise.
+        match old.filter(|_| tx.get(start) == Some(&b'$')) {
+            Some(old) => Finished::Send(old),
+            None => Finished::Answered,
+        }
     }
 }
 

@@ -16,7 +16,8 @@ use minos_unit::Load;
 
 use super::{config::ServerConfig, shared::Shared};
 use crate::ops::{
-    Admin, CACHE_WAITS_MAX, DELIMITER, Prefixes, WAITS_MAX, counters::Totals, receiving::ReceivePermit,
+    Admin, CACHE_WAITS_MAX, Client, DELIMITER, Prefixes, WAITS_MAX, counters::Totals,
+    receiving::ReceivePermit,
 };
 use crate::rack::RackCounters;
 
@@ -47,7 +48,10 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
     fn stats(&self, group: StatsGroup, emit: Emit<'_>) {
         match group {
             StatsGroup::General => self.general(emit),
-            StatsGroup::Settings => self.settings(emit),
+            StatsGroup::Settings => {
+                self.settings(emit);
+                self.resp_settings(emit);
+            }
             StatsGroup::Connections => self.connections(emit),
             StatsGroup::Minos => self.policy(emit),
             StatsGroup::Flash => {
@@ -101,6 +105,29 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
             if tx.len() >= bytes_max {
                 return Some(from);
             }
+        }
+    }
+
+    fn list_clients(&self, from: u64, max: usize, tell: &mut dyn FnMut(&Client<'_>)) -> Option<u64> {
+        let now_s = self.clock.seconds();
+        let entries = self.connections.entries_from(from, max);
+        for (number, entry) in &entries {
+            tell(&Client {
+                number: *number,
+                descriptor: entry.descriptor,
+                peer: &entry.peer_address,
+                local: &entry.listen_address,
+                name: &entry.name.lock().unwrap_or_else(PoisonError::into_inner),
+                age_s: now_s.saturating_sub(entry.opened),
+                idle_s: now_s.saturating_sub(entry.last_active()),
+            });
+        }
+        entries.last().map(|(number, _)| number + 1)
+    }
+
+    fn name_client(&self, number: u64, name: &str) {
+        if let Some(entry) = self.connections.entry(number) {
+            name.clone_into(&mut entry.name.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
 
@@ -199,6 +226,15 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("backing", &self.store.backing_text());
         self.native_settings(emit);
         self.config.store_settings.iter().for_each(|(name, value)| emit(name, value));
+    }
+
+    fn resp_settings(&self, emit: Emit<'_>) {
+        if let Some(address) = self.config.resp.first() {
+            emit("resp_bind", address);
+        }
+        if let Some(Address::Tcp(address)) = self.config.resp.first() {
+            emit("resp_port", &address.port());
+        }
     }
 
     fn native_settings(&self, emit: Emit<'_>) {

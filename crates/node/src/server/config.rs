@@ -59,6 +59,8 @@ options! {
     ServerConfig, from workers: usize, "The defaults for `workers` workers, without an address.":
     /// Addresses to listen on for memcached clients.
     memcached: Vec<Address> = Vec::new(),
+    /// Addresses to listen on for Redis' clients.
+    resp: Vec<Address> = Vec::new(),
     /// TLS at the TCP addresses of clients, if they speak it.
     tls: Option<TlsConfig> = None,
     /// The users, if clients must be one.

@@ -97,8 +97,8 @@ impl<M: Mode, I: Io> Shared<M, I> {
             stream.finish_sending();
             return false;
         };
-        let connection =
-            Box::new(Connection::new(stream, protocol.session(&self.config), home, registration));
+        let session = protocol.session(&self.config, registration.number());
+        let connection = Box::new(Connection::new(stream, session, home, registration));
         if self.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
             // Cannot happen: the ring has room for every connection allowed. The client sees its connection
             // closed.

@@ -63,6 +63,7 @@ pub struct Server {
     stop: Arc<Stop>,
     operator: Operator,
     addresses: Vec<Address>,
+    resp_addresses: Vec<Address>,
     native_address: Option<SocketAddr>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -161,8 +162,7 @@ impl Server {
         config.check()?;
         let choice = config.choice();
         let policy = operator::policy(choice, &config)?;
-        let mut listeners = listen(&config.memcached, Protocol::Memcache, |at| config.is_over_tls(at))?;
-        let addresses = listeners.iter().map(|each| each.listener.address().clone()).collect();
+        let (mut listeners, [addresses, resp_addresses]) = listen_for_clients(&config)?;
         let (peers, gate) = config.rack.as_ref().map(listen_for_peers).transpose()?.unwrap_or_default();
         listeners.extend(peers);
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
@@ -171,7 +171,8 @@ impl Server {
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
         let operator = Operator::new(&shared);
-        let mut server = Self { stop, operator, addresses, native_address, threads: Vec::new() };
+        let mut server =
+            Self { stop, operator, addresses, resp_addresses, native_address, threads: Vec::new() };
         server.spawn_workers(io, &shared)?;
         if let Some(keeper) = keeper {
             let shared = Arc::clone(&shared);
@@ -196,6 +197,11 @@ impl Server {
     /// Addresses that clients can connect to, with the actual ports.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
+    }
+
+    /// Addresses that Redis' clients can connect to, with the actual ports.
+    pub fn resp_addresses(&self) -> &[Address] {
+        &self.resp_addresses
     }
 
     /// Address for the hello of native clients, with the actual port, if the protocol is served.
@@ -327,6 +333,16 @@ impl Drop for Server {
     }
 }
 
+/// Listens for clients. Returns also the addresses of memcached's and of Redis'.
+fn listen_for_clients(config: &ServerConfig) -> Result<(Vec<StreamListener>, [Vec<Address>; 2]), StartError> {
+    let is_over_tls = |at: &Address| config.is_over_tls(at);
+    let mut listeners = listen(&config.memcached, Protocol::Memcache, is_over_tls)?;
+    let resp = listen(&config.resp, Protocol::Resp, is_over_tls)?;
+    let of_both = [&listeners, &resp].map(|listeners| addresses(listeners));
+    listeners.extend(resp);
+    Ok((listeners, of_both))
+}
+
 fn listen(
     addresses: &[Address],
     protocol: Protocol,
@@ -340,6 +356,10 @@ fn listen(
             .map_err(|error| StartError::Listen { address: address.clone(), error })
     };
     addresses.iter().map(bind).collect()
+}
+
+fn addresses(listeners: &[StreamListener]) -> Vec<Address> {
+    listeners.iter().map(|each| each.listener.address().clone()).collect()
 }
 
 /// Listens for the other nodes: for control, which takes them at their word, or for the gate, if there are secrets.

@@ -35,6 +35,10 @@ pub(crate) struct Entry {
     pub(crate) listen_address: String,
     /// Address of the client, if it has one.
     pub(crate) peer_address: String,
+    /// Time at which it was opened.
+    pub(crate) opened: Seconds,
+    /// The name that its client has given to it.
+    pub(crate) name: Mutex<String>,
     last_active: AtomicU32,
 }
 
@@ -83,6 +87,11 @@ impl Registry {
         open.range(from..).take(max).map(|(&number, entry)| (number, Arc::clone(entry))).collect()
     }
 
+    /// The open connection of this number.
+    pub(crate) fn entry(&self, number: u64) -> Option<Arc<Entry>> {
+        self.lock().get(&number).cloned()
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
         // A panic cannot leave the map half changed: its entries are inserted and removed whole.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -98,11 +107,17 @@ impl Entry {
         peer_address: String,
         now: Seconds,
     ) -> Self {
-        Self { descriptor, queue, listen_address, peer_address, last_active: AtomicU32::new(now) }
+        let (opened, name, last_active) = (now, Mutex::default(), AtomicU32::new(now));
+        Self { descriptor, queue, listen_address, peer_address, opened, name, last_active }
     }
 }
 
 impl Registration {
+    /// The number of the connection.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// Notes that the client was active at `now`.
     #[inline]
     pub(crate) fn active(&self, now: Seconds) {

@@ -3,9 +3,12 @@
 use std::io;
 
 use minos_net::{Address, Listener};
-use minos_proto::memcache::{Limits, text};
+use minos_proto::{
+    memcache::{Limits, text},
+    resp,
+};
 
-use crate::{ServerConfig, access::Guard, memcache::MemcacheSession};
+use crate::{ServerConfig, access::Guard, memcache::MemcacheSession, resp::RespSession};
 
 /// The protocol of a listener and of the connections that it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +19,16 @@ pub(crate) enum Protocol {
     Peer,
     /// The same, once that node has proven to know the rack's secret, and which rack and node it means.
     ProvenPeer,
+    /// Redis' commands.
+    Resp,
 }
 
 /// The state of a connection's protocol between two visits.
 pub(crate) enum Session {
     /// Of memcached's protocol.
     Memcache(MemcacheSession),
+    /// Of Redis' protocol.
+    Resp(RespSession),
 }
 
 impl Session {
@@ -29,20 +36,14 @@ impl Session {
     pub(crate) fn guard(&mut self) -> Option<&mut Guard> {
         match self {
             Self::Memcache(session) => session.guard.as_deref_mut(),
-        }
-    }
-
-    /// The last words on a connection: `line` of memcached's text protocol, in the form that the client reads.
-    pub(crate) fn farewell(&self, line: &[u8]) -> Vec<u8> {
-        match self {
-            Self::Memcache(session) => session.farewell(line),
+            Self::Resp(session) => session.guard.as_deref_mut(),
         }
     }
 }
 
 impl Protocol {
-    /// The state of a connection that has not sent anything yet.
-    pub(crate) fn session(self, config: &ServerConfig) -> Session {
+    /// The state of connection `number`, which has not sent anything yet.
+    pub(crate) fn session(self, config: &ServerConfig, number: u64) -> Session {
         match self {
             Self::Memcache | Self::Peer | Self::ProvenPeer => {
                 let limits = Limits {
@@ -56,6 +57,14 @@ impl Protocol {
                 session.guard = access.map(|access| Guard::new(&access.authority));
                 Session::Memcache(session)
             }
+            Self::Resp => {
+                let limits = resp::Limits {
+                    bulk_bytes_max: config.value_bytes_max,
+                    command_bytes_max: config.buffer_bytes_max,
+                };
+                let guard = config.access.as_ref().map(|access| Guard::new(&access.authority));
+                Session::Resp(RespSession::new(limits, config.replies_bytes_max(), number, guard))
+            }
         }
     }
 
@@ -63,6 +72,33 @@ impl Protocol {
     pub(crate) fn too_many_connections(self) -> &'static [u8] {
         match self {
             Self::Memcache | Self::Peer | Self::ProvenPeer => text::TOO_MANY_CONNECTIONS,
+            Self::Resp => b"-ERR max number of clients reached\r\n",
+        }
+    }
+}
+
+impl Session {
+    /// True if a command since the last reply may have changed something; from now on none has.
+    #[inline]
+    pub(crate) fn take_change(&mut self) -> bool {
+        let has_changed = match self {
+            Self::Memcache(session) => &mut session.has_changed,
+            Self::Resp(session) => &mut session.has_changed,
+        };
+        std::mem::take(has_changed)
+    }
+
+    /// The last words on a connection: `line` of memcached's text protocol, in the form that the client reads.
+    pub(crate) fn farewell(&self, line: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Memcache(session) => session.farewell(line),
+            Self::Resp(_) => {
+                let mut reply = b"-ERR ".to_vec();
+                let words = [b"SERVER_ERROR ".as_slice(), b"CLIENT_ERROR "];
+                let said = words.iter().find_map(|word| line.strip_prefix(*word));
+                reply.extend_from_slice(said.unwrap_or(line));
+                reply
+            }
         }
     }
 }
@@ -80,7 +116,7 @@ impl StreamListener {
     /// Listens on `address` for clients that speak `protocol`, over TLS or not.
     pub(crate) fn bind(address: &Address, protocol: Protocol, over_tls: bool) -> io::Result<Self> {
         let listener = match protocol {
-            Protocol::Memcache => Listener::bind(address)?,
+            Protocol::Memcache | Protocol::Resp => Listener::bind(address)?,
             Protocol::Peer | Protocol::ProvenPeer => Listener::bind_private(address)?,
         };
         Ok(Self { listener, protocol, over_tls })

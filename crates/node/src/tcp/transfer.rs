@@ -74,7 +74,10 @@ impl<M: Mode> Transfer<M> {
             Work::Receive { store, received_bytes } => {
                 let body_bytes = store.body_bytes();
                 let room = store.room_at(*received_bytes);
-                receive(connection, (room, body_bytes), received_bytes, limit_bytes, moved_bytes)
+                match receive(connection, (room, body_bytes), received_bytes, limit_bytes, moved_bytes) {
+                    Slice::Complete if store.wants_more() => Slice::Moved(0),
+                    slice => slice,
+                }
             }
             Work::Collect { forward, at, .. } => {
                 let bytes = forward.bytes.len();

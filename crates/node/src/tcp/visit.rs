@@ -11,6 +11,7 @@ use crate::{
     memcache,
     ops::{Context, Next},
     rack::{Holes, links::hello},
+    resp,
     worker::{
         Worker,
         placement::WorkerPlacement,
@@ -162,6 +163,20 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 }
                 served
             }
+            Session::Resp(session) => {
+                let fetched = if M::HAS_FLASH { connection.fetched.take() } else { None };
+                let (mut cx, tx) = self.context();
+                cx.fetched = fetched.as_deref();
+                let served = resp::serve(&mut cx, session, input, requests_left, tx);
+                match fetched {
+                    Some(fetched) if session.is_midway() || matches!(served.1, Next::Yield) => {
+                        connection.fetched = Some(fetched);
+                    }
+                    Some(fetched) => self.take_back(*fetched),
+                    None => {}
+                }
+                served
+            }
         }
     }
 
@@ -170,7 +185,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     fn greet(&self, connection: &mut Connection, input: &[u8]) -> (usize, Next<M>) {
         let Some(rack) = &self.shared.rack else { unreachable!("only nodes of a rack listen for others") };
         let expected = hello(&rack.config.name, rack.config.node);
-        let Session::Memcache(session) = &mut connection.session;
+        let Session::Memcache(session) = &mut connection.session else {
+            unreachable!("nodes speak memcached's protocol")
+        };
         if input.starts_with(&expected) {
             (session.awaits_hello, session.is_peer) = (false, true);
             return (expected.len(), Next::Continue);
@@ -217,11 +234,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// True if the replies must wait until the changes before them are durable, or with their followers. Those of commands
     /// without replies wait for the next reply.
     fn must_hold(&self, connection: &mut Connection) -> bool {
-        let Session::Memcache(session) = &mut connection.session;
-        if !session.has_changed || self.transmit_buffer.is_empty() {
+        if self.transmit_buffer.is_empty() || !connection.session.take_change() {
             return false;
         }
-        session.has_changed = false;
         self.holds_replies() || self.owed().is_some()
     }
 

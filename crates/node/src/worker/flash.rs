@@ -17,7 +17,7 @@ use super::{
 use crate::{
     ops::{Fetched, Next, Work},
     rack::RackView,
-    tcp::{connection::Connection, patience::Patience, queue::Arrival, session::Session, transfer::Transfer},
+    tcp::{connection::Connection, patience::Patience, queue::Arrival, transfer::Transfer},
 };
 
 /// The reply instead of all that wait for a device that has failed. The connection ends with it: a client that had sent
@@ -125,8 +125,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Nothing more becomes durable: answers so, and ends the connection.
     fn refuse_held(&mut self, mut connection: Box<Connection>) {
-        let Session::Memcache(session) = &connection.session;
-        connection.output = session.farewell(NOT_DURABLE).as_slice().into();
+        connection.output = connection.session.farewell(NOT_DURABLE).as_slice().into();
         let _: Next<M> = connection.flush();
         self.send_home(connection.home, Arrival::Ended(connection));
     }

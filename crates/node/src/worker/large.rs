@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     datagram::Datagrams,
-    ops::{Finished, Next, Work},
+    ops::{Finished, LINE_END, Next, Work},
     tcp::{
         queue::Arrival,
         transfer::{Slice, Transfer},
@@ -125,6 +125,20 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                         return None;
                     }
                     Finished::Answered => self.send_behind(&mut connection),
+                    Finished::Refused => {
+                        self.send_behind(&mut connection);
+                        Next::Close
+                    }
+                    Finished::Send(item) => {
+                        connection.output.append(&self.transmit_buffer);
+                        let work = Work::send(item, LINE_END);
+                        if self.holds_replies() || self.owed().is_some() {
+                            self.mine.metrics.large_completed.add(1);
+                            self.hold(Holder::Connection(connection, Next::Away(work)));
+                            return None;
+                        }
+                        return Some(Box::new(Transfer::new(connection, work, patience)));
+                    }
                     Finished::Copy(store) => {
                         return Some(Box::new(Transfer::new(connection, Work::Finish { store }, patience)));
                     }

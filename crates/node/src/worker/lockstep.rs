@@ -73,7 +73,7 @@ pub(super) fn worker(
 pub(crate) fn take_in<I: Io>(shared: &Shared<StoreMode, I>, stream: Stream, queue: usize) {
     let entry = || Entry::new(stream.number(), queue, String::new(), String::new(), 0);
     let registration = shared.connections.register(usize::MAX, entry).unwrap();
-    let session = Protocol::Memcache.session(&shared.config);
+    let session = Protocol::Memcache.session(&shared.config, registration.number());
     let connection = Box::new(Connection::new(stream, session, queue, registration));
     shared.queues[queue].state.try_lock().unwrap().take_in(Arrival::New(connection));
 }

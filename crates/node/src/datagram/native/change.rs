@@ -55,10 +55,11 @@ pub(super) fn store_operation(operation: &Operation<'_>) -> StoreOperation {
     StoreOperation {
         kind,
         flags: operation.detail.item_flags,
-        exptime: Exptime(operation.detail.ttl),
+        life: Exptime(operation.detail.ttl).into(),
         unique: if kind == StoreKind::Compare { operation.detail.operand } else { 0 },
         invalidate: false,
         key_is_base64: false,
+        takes_old: false,
     }
 }
 

@@ -15,15 +15,14 @@ use minos_proto::memcache::{
 use super::{
     administrate,
     answer::{Answer, failed_text},
-    get::{self, Found, Head},
     serve::Dialect,
-    session::{Executed, Lookup, MemcacheSession, next_of},
+    session::{Executed, MemcacheSession, next_of},
     store,
 };
 use crate::{
     ops::{
-        self, AnswerStore, Cold, Context, Facts, Failed, LargeStored, Next, Placement, StoreOperation,
-        Stored, Work,
+        self, AnswerStore, Cold, Context, Facts, Failed, Found, Head, LargeStored, Lookup, Next, Placement,
+        StoreOperation, Stored, Work, find,
     },
     rack::{Forward, NOT_OWNER},
 };
@@ -92,7 +91,7 @@ fn read<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Next<M> {
     let reply = command.reply;
-    match get::find(cx, lookup, key, request.touch, reply, tx) {
+    match find(cx, lookup, key, request.touch, reply, tx) {
         Found::Missing => compose::miss(tx, reply, key),
         Found::Copied => {}
         Found::Pinned(item) => return Next::Away(Work::send(item, text::NOTHING)),
@@ -182,7 +181,7 @@ impl Answer for Reply {
 
     fn later(self) -> AnswerStore {
         Box::new(move |stored, operation, key, tx| match stored {
-            LargeStored::Ended(stored) => self.stored(&stored, operation, key, tx),
+            LargeStored::Ended(stored, _) => self.stored(&stored, operation, key, tx),
             // No line end is received, so none can be missing.
             LargeStored::NoLineEnd => compose::error(tx, self, Status::Invalid),
         })

@@ -238,7 +238,7 @@ impl<M: Mode> Transfers<M> {
         let Some(arriving) = self.end(at, in_progress, around.now) else { return };
         let Arriving { pending, fragments, ticket, permit, .. } = *arriving;
         around.cx.counters.cmd_set.count();
-        let (store, _) = pending.end();
+        let (store, _, _) = pending.end();
         drop(permit);
         let (status, cas) = stored_status(stored);
         let item_flags = if status == Status::Ok && !store.joins() { store.flags } else { 0 };

@@ -164,10 +164,11 @@ impl Bench {
         let store = StoreOperation {
             kind,
             flags: asked.detail.item_flags,
-            exptime: Exptime(0),
+            life: Exptime(0).into(),
             unique: asked.detail.operand,
             invalidate: false,
             key_is_base64: false,
+            takes_old: false,
         };
         let begun = self.call(|transfers, around, sent| transfers.begin(around, to, asked, store, sent));
         begun.expect("no other worker begins stores");

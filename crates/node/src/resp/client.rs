@@ -1,0 +1,294 @@
+//! Commands about the connection: PING, ECHO, HELLO, AUTH, QUIT, RESET, SELECT, and CLIENT.
+
+use minos_engine::Mode;
+use minos_proto::resp::{Id, Version, compose, integer};
+
+use super::{
+    call::{Call, Done, Failure, NO_INTEGER, SYNTAX, end, fail, pause},
+    rights,
+    session::{Replies, RespSession},
+};
+use crate::{
+    access::LoggedIn,
+    ops::{Client, Context, Next, Placement},
+};
+
+/// The version of Redis whose commands these are.
+pub(super) const REDIS_VERSION: &str = "7.0.15";
+/// Longest name of a connection or library in bytes.
+const NAME_BYTES_MAX: usize = 1024;
+
+const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure \
+                           your configuration is correct?";
+const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
+
+/// Executes a command of one word.
+pub(super) fn connection<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    match call.spec.id {
+        Id::Ping if call.command.len() > 2 => {
+            return fail("ERR wrong number of arguments for 'ping' command");
+        }
+        Id::Ping if call.command.len() == 1 => compose::simple(tx, "PONG"),
+        Id::Ping | Id::Echo => compose::bulk(tx, call.argument(1)),
+        Id::Quit => {
+            tx.extend_from_slice(compose::OK);
+            return end(Next::Close);
+        }
+        Id::Reset => {
+            session.reset();
+            compose::simple(tx, "RESET");
+        }
+        Id::Select => match integer(call.argument(1)).and_then(|index| i32::try_from(index).ok()) {
+            Some(0) => tx.extend_from_slice(compose::OK),
+            Some(_) => return fail("ERR DB index is out of range"),
+            None => return fail(NO_INTEGER),
+        },
+        Id::Auth => {
+            authenticate(cx, session, call.command.arguments(1).collect::<Vec<_>>().as_slice())?;
+            tx.extend_from_slice(compose::OK);
+        }
+        _ => hello(cx, session, call, tx)?,
+    }
+    Ok(())
+}
+
+/// Takes a password, or a name and a password. On a server without users `default` needs none, and there is no other.
+fn authenticate<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    arguments: &[&[u8]],
+) -> Done<M> {
+    let (name, password) = match (arguments, &session.guard) {
+        ([_], None) => return fail(NO_PASSWORD),
+        ([b"default", _], None) => return Ok(()),
+        ([password], Some(_)) => (b"default".as_slice(), *password),
+        ([name, password], _) => (*name, *password),
+        _ => return fail(SYNTAX),
+    };
+    match session.guard.as_mut().map(|guard| guard.log_in(name, password, cx.counters)) {
+        Some(LoggedIn::Yes) => Ok(()),
+        Some(LoggedIn::Wait(credentials)) => pause(Next::Check(credentials)),
+        Some(LoggedIn::No) | None => fail(WRONG_PASSWORD),
+    }
+}
+
+fn hello<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let mut version = session.version;
+    if let Some(asked) = call.command.argument(1) {
+        version = match integer(asked) {
+            Some(2) => Version::Two,
+            Some(3) => Version::Three,
+            Some(_) => return fail("NOPROTO unsupported protocol version"),
+            None => return fail("ERR Protocol version is not an integer or out of range"),
+        };
+    }
+    let mut arguments = call.command.arguments(2);
+    let mut name = None;
+    while let Some(word) = arguments.next() {
+        match (word.to_ascii_lowercase().as_slice(), arguments.len()) {
+            (b"auth", 2..) => {
+                let pair = [arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default()];
+                authenticate(cx, session, &pair)?;
+            }
+            (b"setname", 1..) => name = Some(checked_name(arguments.next().unwrap_or_default())?),
+            _ => {
+                let text = [b"ERR Syntax error in HELLO option '", word, b"'"].concat();
+                return Err(Failure(text.into()).into());
+            }
+        }
+    }
+    if session.guard.as_mut().is_some_and(|guard| guard.user().is_none()) {
+        return fail(rights::HELLO_STRANGER);
+    }
+    session.version = version;
+    if let Some(name) = name {
+        session.name = name.into();
+    }
+    let proto = if version == Version::Two { 2 } else { 3 };
+    compose::map(tx, 7, version);
+    for (field, value) in [("server", "redis"), ("version", REDIS_VERSION)] {
+        compose::bulk(tx, field.as_bytes());
+        compose::bulk(tx, value.as_bytes());
+    }
+    for (field, value) in [("proto", proto), ("id", told(session.id))] {
+        compose::bulk(tx, field.as_bytes());
+        compose::integer(tx, value);
+    }
+    for (field, value) in [("mode", "standalone"), ("role", "master")] {
+        compose::bulk(tx, field.as_bytes());
+        compose::bulk(tx, value.as_bytes());
+    }
+    compose::bulk(tx, b"modules");
+    compose::array(tx, 0);
+    Ok(())
+}
+
+/// The number of a connection as Redis tells it: the first one is 1.
+fn told(number: u64) -> i64 {
+    number as i64 + 1
+}
+
+fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err("ERR Client names cannot be longer than 1024 bytes".into());
+    }
+    if name.iter().any(|byte| !(b'!'..=b'~').contains(byte)) {
+        return Err("ERR Client names cannot contain spaces, newlines or special characters.".into());
+    }
+    Ok(name)
+}
+
+/// Executes a subcommand of CLIENT.
+pub(super) fn client<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    match call.spec.id {
+        Id::ClientId => compose::integer(tx, told(session.id)),
+        Id::ClientGetName if session.name.is_empty() => compose::null(tx, session.version),
+        Id::ClientGetName => compose::bulk(tx, &session.name),
+        Id::ClientGetRedir => compose::integer(tx, -1),
+        Id::ClientTrackingInfo => tracking_info(session.version, tx),
+        Id::ClientInfo => {
+            let mut text = String::new();
+            cx.admin.list_clients(session.id, 1, &mut |client| tell(client, session, &mut text));
+            compose::text(tx, &text, session.version);
+        }
+        Id::ClientList => return list(cx, session, call, tx),
+        Id::ClientReply => return reply(session, call, tx),
+        _ => {
+            set(cx, session, call)?;
+            tx.extend_from_slice(compose::OK);
+        }
+    }
+    Ok(())
+}
+
+/// Subcommands that answer with OK.
+fn set<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+) -> Result<(), Failure> {
+    match call.spec.id {
+        Id::ClientSetName => {
+            session.name = checked_name(call.argument(2))?.into();
+            cx.admin.name_client(session.id, &String::from_utf8_lossy(&session.name));
+            Ok(())
+        }
+        Id::ClientSetInfo => {
+            let at = match call.argument(2).to_ascii_lowercase().as_slice() {
+                b"lib-name" => 0,
+                b"lib-ver" => 1,
+                option => {
+                    let text = [b"ERR Unrecognized option '", option, b"'"].concat();
+                    return Err(Failure(text.into()));
+                }
+            };
+            session.library[at] = checked_name(call.argument(3))?.into();
+            Ok(())
+        }
+        Id::ClientTracking if call.is(2, "on") => Err("ERR CLIENT TRACKING is not supported".into()),
+        Id::ClientNoTouch if call.is(2, "on") => Err("ERR CLIENT NO-TOUCH is not supported".into()),
+        // No connection is closed for lack of memory.
+        Id::ClientNoEvict if call.is(2, "on") => Ok(()),
+        _ if call.is(2, "off") => Ok(()),
+        _ => Err(SYNTAX.into()),
+    }
+}
+
+fn reply<M: Mode>(session: &mut RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+    match call.argument(2).to_ascii_lowercase().as_slice() {
+        b"on" => {
+            session.replies = Replies::On;
+            tx.extend_from_slice(compose::OK);
+        }
+        b"off" => session.replies = Replies::Off,
+        b"skip" if session.replies == Replies::Off => {}
+        b"skip" => session.replies = Replies::SkipNext,
+        _ => return fail(SYNTAX),
+    }
+    Ok(())
+}
+
+fn tracking_info(version: Version, tx: &mut Vec<u8>) {
+    compose::map(tx, 3, version);
+    compose::bulk(tx, b"flags");
+    compose::set(tx, 1, version);
+    compose::bulk(tx, b"off");
+    compose::bulk(tx, b"redirect");
+    compose::integer(tx, -1);
+    compose::bulk(tx, b"prefixes");
+    compose::array(tx, 0);
+}
+
+/// CLIENT LIST. It pauses between steps.
+fn list<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    const CLIENTS_AT_ONCE: usize = 64;
+    let is_wanted = match call.command.len() {
+        2 => true,
+        4 if call.is(2, "type") => match call.argument(3).to_ascii_lowercase().as_slice() {
+            b"normal" => true,
+            b"master" | b"replica" | b"slave" | b"pubsub" => false,
+            kind => return fail(Failure([b"ERR Unknown client type '", kind, b"'"].concat().into())),
+        },
+        _ => return fail(SYNTAX),
+    };
+    let mut progress = std::mem::take(&mut session.progress);
+    progress.done = 1;
+    let mut text = String::new();
+    let next = match is_wanted {
+        true => cx
+            .admin
+            .list_clients(progress.cursor, CLIENTS_AT_ONCE, &mut |client| tell(client, session, &mut text)),
+        false => None,
+    };
+    progress.found.extend_from_slice(text.as_bytes());
+    if progress.found.len() > session.limits.command_bytes_max {
+        return fail("ERR more connections are open than --max-buffer holds lines of");
+    }
+    if let Some(next) = next {
+        progress.cursor = next;
+        session.progress = progress;
+        return pause(Next::Yield);
+    }
+    compose::text(tx, &String::from_utf8_lossy(&progress.found), session.version);
+    Ok(())
+}
+
+/// Appends the line for a connection; that of the asking one has what only itself knows.
+fn tell(client: &Client<'_>, session: &RespSession, text: &mut String) {
+    use std::fmt::Write as _;
+    let Client { number, descriptor, peer, local, name, age_s, idle_s } = client;
+    let resp = if session.version == Version::Two { 2 } else { 3 };
+    // Appending to a string does not fail.
+    let _ = write!(
+        text,
+        "id={} addr={peer} laddr={local} fd={descriptor} name={name} age={age_s} idle={idle_s} flags=N db=0 \
+         sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 \
+         tot-mem=0 events=r user=default redir=-1",
+        told(*number)
+    );
+    if *number == session.id {
+        let [library, version] = session.library.each_ref().map(|name| String::from_utf8_lossy(name));
+        let _ = write!(text, " resp={resp} lib-name={library} lib-ver={version}");
+    }
+    text.push('\n');
+}

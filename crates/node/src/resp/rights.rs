@@ -1,0 +1,121 @@
+//! The rights that Redis' commands need, on a server with users.
+
+use minos_access::{Access, Categories, Entry};
+use minos_engine::Mode;
+use minos_proto::resp::{Flag, Group, Id, Spec, TABLE};
+
+use super::{
+    call::{Call, Failure},
+    execute::all_keys,
+    session::RespSession,
+};
+use crate::{access::RESP, ops::Context};
+
+const STRANGER: &str = "NOAUTH Authentication required.";
+pub(super) const HELLO_STRANGER: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+                                         HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
+                                         and select the RESP protocol version at the same time";
+const NO_KEY: &str = "NOPERM No permissions to access a key";
+
+/// Redis' commands as rules name them, by their [`Id`].
+pub(crate) const COMMANDS: &[Entry] = &entries();
+
+const fn entries() -> [Entry; TABLE.len()] {
+    let mut entries = [Entry { name: "", categories: Categories(0) }; TABLE.len()];
+    let mut at = 0;
+    while at < TABLE.len() {
+        entries[at] = Entry { name: TABLE[at].name, categories: categories(&TABLE[at]) };
+        at += 1;
+    }
+    entries
+}
+
+const fn categories(spec: &Spec) -> Categories {
+    let group = match spec.group {
+        Group::String => Categories::STRING,
+        Group::Bitmap => Categories::BITMAP,
+        Group::Generic => Categories::KEYSPACE,
+        Group::Connection => Categories::CONNECTION,
+        Group::Transactions => Categories::TRANSACTION,
+        Group::Server => Categories(0),
+    };
+    let speed = if spec.flags.has(Flag::FAST) { Categories::FAST } else { Categories::SLOW };
+    let mut all = group.with(speed);
+    if spec.flags.has(Flag::WRITE) {
+        all = all.with(Categories::WRITE);
+    }
+    if spec.flags.has(Flag::READONLY) {
+        all = all.with(Categories::READ);
+    }
+    if spec.flags.has(Flag::ADMIN) {
+        all = all.with(Categories::ADMIN);
+    }
+    if spec.flags.has(Flag::ADMIN) || spec.flags.has(Flag::DANGEROUS) {
+        all = all.with(Categories::DANGEROUS);
+    }
+    all
+}
+
+/// Refuses a command that the client may not use; at once if the server has no users.
+#[inline]
+pub(super) fn check<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+) -> Result<(), Failure> {
+    if session.guard.is_none() { Ok(()) } else { check_user(cx, session, call) }
+}
+
+fn check_user<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+) -> Result<(), Failure> {
+    let spec = call.spec;
+    if spec.flags.has(Flag::NO_AUTH) {
+        return Ok(());
+    }
+    let user = session.guard.as_mut().and_then(|guard| guard.user());
+    let refusal: Failure = match user {
+        None => STRANGER.into(),
+        Some(user) if !user.may_run(RESP, spec.id as usize) => {
+            format!("NOPERM User {} has no permissions to run the '{}' command", user.name(), spec.name)
+                .into()
+        }
+        Some(user) if !all_keys(call).all(|key| user.may_access(key, access_of(call))) => NO_KEY.into(),
+        Some(_) => return Ok(()),
+    };
+    cx.counters.cmd_denied.count();
+    Err(refusal)
+}
+
+/// What a command does with its keys.
+fn access_of(call: &Call<'_>) -> Access {
+    if !call.spec.flags.has(Flag::WRITE) {
+        return Access::Read;
+    }
+    match call.spec.id {
+        Id::SetNx | Id::SetEx | Id::PSetEx | Id::MSet | Id::MSetNx | Id::Del | Id::Unlink => Access::Write,
+        Id::Expire | Id::PExpire | Id::ExpireAt | Id::PExpireAt | Id::Persist => Access::Write,
+        // Unless it returns the old value.
+        Id::Set if !call.command.arguments(3).any(|word| word.eq_ignore_ascii_case(b"get")) => Access::Write,
+        _ => Access::Both,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use minos_proto::resp::find;
+
+    use super::*;
+
+    #[test]
+    fn commands_are_found_by_their_numbers() {
+        for spec in TABLE {
+            assert_eq!(COMMANDS[spec.id as usize].name, spec.name);
+        }
+        let of = |name: &[u8]| COMMANDS[find(name).unwrap().id as usize].categories;
+        assert!(of(b"GET").meets(Categories::READ) && !of(b"GET").meets(Categories::WRITE));
+        assert!(of(b"FLUSHALL").meets(Categories::DANGEROUS));
+    }
+}

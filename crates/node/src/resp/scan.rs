@@ -1,0 +1,177 @@
+//! Walks over the table: SCAN, KEYS, RANDOMKEY and DBSIZE.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minos_engine::Mode;
+use minos_proto::resp::{compose, integer, unsigned};
+
+use super::{
+    call::{Call, Done, Failure, NO_INTEGER, SYNTAX, fail, pause},
+    glob,
+    session::RespSession,
+};
+use crate::ops::{Context, Moment, Next, Placement};
+
+/// Buckets that SCAN looks at in one call, at most; and KEYS between two looks at other requests.
+const BUCKETS_MAX: usize = 1024;
+/// Keys of one reply to SCAN, about at most, whatever the client asks for.
+const SCAN_KEYS_MAX: i64 = 4096;
+/// Attempts of RANDOMKEY to find a bucket with an item, then buckets that it looks at in turn.
+const RANDOM_ATTEMPTS_MAX: u64 = 64;
+
+const NOT_ABOVE_FLASH: &str = "ERR keys on flash cannot be listed";
+
+/// The options of SCAN.
+struct Options<'a> {
+    pattern: Option<&'a [u8]>,
+    keys: i64,
+    is_string: bool,
+}
+
+/// SCAN. An item that is there during the whole scan is returned: buckets are only added, and an item moves to a later
+/// one only.
+pub(super) fn scan<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let Some(mut cursor) = unsigned(call.argument(1)) else { return fail("ERR invalid cursor") };
+    let options = options(call)?;
+    if M::HAS_FLASH {
+        return fail(NOT_ABOVE_FLASH);
+    }
+    let (mut found, mut keys) = (Vec::new(), 0);
+    for _ in 0..BUCKETS_MAX {
+        cursor = walk(cx, cursor, 1, |key| {
+            if options.is_string && options.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+                compose::bulk(&mut found, key);
+                keys += 1;
+            }
+        });
+        if cursor == 0 || keys >= options.keys {
+            break;
+        }
+    }
+    compose::array(tx, 2);
+    compose::bulk(tx, cursor.to_string().as_bytes());
+    compose::array(tx, keys as usize);
+    tx.extend_from_slice(&found);
+    Ok(())
+}
+
+fn options<'a>(call: &Call<'a>) -> Result<Options<'a>, Failure> {
+    let mut options = Options { pattern: None, keys: 10, is_string: true };
+    let mut arguments = call.command.arguments(2);
+    while let Some(word) = arguments.next() {
+        let value = arguments.next().ok_or(SYNTAX)?;
+        match word.to_ascii_lowercase().as_slice() {
+            b"count" => {
+                let keys = integer(value).ok_or(NO_INTEGER)?;
+                options.keys = if keys < 1 { return Err(SYNTAX.into()) } else { keys.min(SCAN_KEYS_MAX) };
+            }
+            b"match" => options.pattern = Some(checked_pattern(value)?),
+            b"type" => options.is_string = value.eq_ignore_ascii_case(b"string"),
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    Ok(options)
+}
+
+fn checked_pattern(pattern: &[u8]) -> Result<&[u8], Failure> {
+    if pattern.len() > glob::PATTERN_BYTES_MAX {
+        return Err("ERR pattern is longer than 1024 bytes".into());
+    }
+    Ok(pattern)
+}
+
+/// Calls `f` with the keys of up to `buckets_max` buckets from `cursor` on: a bucket in each of the partitions, then
+/// the next partition. Returns the cursor for the rest, 0 at the end. A client may have made the cursor up.
+fn walk<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    cursor: u64,
+    buckets_max: usize,
+    mut f: impl FnMut(&[u8]),
+) -> u64 {
+    let partitions = cx.store.partitions() as u64;
+    let (bucket, partition) = (cursor / partitions, cursor % partitions);
+    let next = cx.store.visit(partition as usize, bucket, buckets_max, cx.now, |key, item| {
+        if !Moment::from(item).has_just_passed(cx.clock) {
+            f(key);
+        }
+    });
+    match next {
+        Some(bucket) => bucket * partitions + partition,
+        None if partition + 1 < partitions => partition + 1,
+        None => 0,
+    }
+}
+
+/// KEYS. It pauses between steps, so that a large table delays no one for long.
+pub(super) fn keys<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    if M::HAS_FLASH {
+        return fail(NOT_ABOVE_FLASH);
+    }
+    let pattern = checked_pattern(call.argument(1))?;
+    let progress = &mut session.progress;
+    progress.done = 1;
+    let (found, count) = (&mut progress.found, &mut progress.count);
+    progress.cursor = walk(cx, progress.cursor, BUCKETS_MAX, |key| {
+        if glob::matches(pattern, key) {
+            compose::bulk(found, key);
+            *count += 1;
+        }
+    });
+    if found.len() > session.limits.command_bytes_max {
+        return fail("ERR more keys match than --max-buffer holds: use SCAN");
+    }
+    if progress.cursor != 0 {
+        return pause(Next::Yield);
+    }
+    compose::array(tx, progress.count as usize);
+    tx.extend_from_slice(&progress.found);
+    Ok(())
+}
+
+/// RANDOMKEY: a key of the first bucket that has one, from a random bucket on.
+pub(super) fn random<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &RespSession,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+    let random = |salt: u64| cx.store.hash(&(time ^ salt.rotate_left(32)).to_le_bytes()).0;
+    let buckets = cx.store.stats().buckets.max(1);
+    let mut chosen: Option<Vec<u8>> = None;
+    let mut seen = 0;
+    let mut choose = |key: &[u8]| {
+        seen += 1;
+        if random(seen) % seen == 0 {
+            chosen = Some(key.to_vec());
+        }
+    };
+    let mut cursor = 0;
+    for attempt in 1..=RANDOM_ATTEMPTS_MAX {
+        cursor = random(attempt << 8) % buckets;
+        walk(cx, cursor, 1, &mut choose);
+    }
+    for _ in 0..BUCKETS_MAX {
+        cursor = walk(cx, cursor, 1, &mut choose);
+    }
+    match chosen {
+        Some(key) => compose::bulk(tx, &key),
+        None => compose::null(tx, session.version),
+    }
+    Ok(())
+}
+
+/// DBSIZE: items that have expired count until they are reclaimed, as in Redis.
+pub(super) fn size<M: Mode, P: Placement>(cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Done<M> {
+    let stats = cx.store.stats();
+    compose::integer(tx, (stats.items + stats.cold_items).saturating_sub(stats.dead_items) as i64);
+    Ok(())
+}

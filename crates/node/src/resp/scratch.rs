@@ -1,0 +1,254 @@
+//! A transaction in one step: its commands are executed on copies of their items, whose changes are then made together.
+//!
+//! The copies lie in a small table of the worker, so that every command is executed by the same code. If another client
+//! has changed one of the keys meanwhile, the transaction is executed again on new copies.
+
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
+
+use minos_base::SizeClass;
+use minos_engine::{Backing, Change, Engine, Mode, Pinned, Seen, StoreConfig, StoreMode, Then};
+use minos_proto::resp::{Flag, Keys, Parsed, compose, parse};
+use minos_sched::WorkerId;
+
+use super::{
+    call::{Call, Done, Interrupt, entry, fail, kept, pin},
+    execute::{Outcome, all_keys, run},
+    serve::{CHECKED, request},
+    session::{Progress, RespSession, Watched},
+    together,
+};
+use crate::ops::{Context, Fetched, Placement};
+
+/// Attempts to execute a transaction, each of which fails if another client changes one of its keys meanwhile.
+const ATTEMPTS_MAX: usize = 64;
+/// Memory of the table for copies: a part of the store's, and room for a few of the largest values.
+const MEMORY_PART: u64 = 16;
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
+const LARGEST_VALUES: u64 = 4;
+
+const TOO_LARGE: &str = "ERR transaction exceeds the memory for its items and replies";
+const TOO_BUSY: &str = "ERR transaction was overtaken too often";
+
+thread_local! {
+    /// The table of this worker, once it has executed a transaction.
+    static TABLE: RefCell<Option<Arc<Engine<StoreMode>>>> = const { RefCell::new(None) };
+}
+
+/// Serves every value where it is.
+struct Here;
+
+impl Placement for Here {
+    fn is_here(&mut self, _class: SizeClass) -> bool {
+        true
+    }
+
+    fn serves(&self, _class: SizeClass) -> bool {
+        true
+    }
+
+    fn home(&self, _class: SizeClass) -> Option<WorkerId> {
+        None
+    }
+}
+
+/// The keys of a transaction, each with the item that it had, and true if a client watches it.
+type Items<'q, M> = BTreeMap<&'q [u8], Option<Pinned<M>>>;
+
+/// How a transaction in one step ended.
+pub(super) enum Ended {
+    /// The replies are composed.
+    Done,
+    /// A watched key has changed.
+    Changed,
+}
+
+/// True if every command of a transaction is about the keys that it names.
+pub(super) fn suits(queued: &[u8]) -> bool {
+    commands(queued).all(|call| {
+        let touches_items = call.spec.flags.has(Flag::READONLY) || call.spec.flags.has(Flag::WRITE);
+        call.spec.keys != Keys::NONE || !touches_items
+    })
+}
+
+/// The commands of a transaction, as the table knows them. One that is not known was not queued.
+fn commands(queued: &[u8]) -> impl Iterator<Item = Call<'_>> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let Some(Parsed::Command(command, bytes)) =
+            queued.get(at..).filter(|rest| !rest.is_empty()).map(|rest| parse(rest, &CHECKED))
+        else {
+            return None;
+        };
+        at += bytes;
+        Call::of(command)
+    })
+}
+
+/// Executes the `count` commands in `queued`, if the watched keys are as they were.
+pub(super) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    (queued, count): (&[u8], usize),
+    watched: &[Watched],
+    tx: &mut Vec<u8>,
+) -> Result<Ended, Box<Interrupt<M>>> {
+    let start = tx.len();
+    let table = table(cx)?;
+    for _ in 0..ATTEMPTS_MAX {
+        tx.truncate(start);
+        let Some(items) = items(cx, queued, watched)? else { return Ok(Ended::Changed) };
+        copy(&table, &items, cx.now)?;
+        compose::array(tx, count);
+        let executed = execute_on(cx, &table, session, queued, tx);
+        let is_done = executed.and_then(|()| change(cx, session, &table, &items));
+        items.keys().for_each(|key| {
+            table.entry(table.hash(key), key, cx.now).remove();
+        });
+        match is_done {
+            Ok(true) => return Ok(Ended::Done),
+            Ok(false) => {}
+            Err(interrupt) => {
+                tx.truncate(start);
+                return Err(interrupt);
+            }
+        }
+    }
+    tx.truncate(start);
+    fail(TOO_BUSY)
+}
+
+/// This worker's table for copies.
+fn table<M: Mode, P>(cx: &Context<'_, M, P>) -> Result<Arc<Engine<StoreMode>>, Box<Interrupt<M>>> {
+    TABLE.with_borrow_mut(|table| {
+        if let Some(table) = table {
+            return Ok(Arc::clone(table));
+        }
+        let value_bytes_max = cx.store.value_bytes_max();
+        let bytes = (cx.store.memory_limit() / MEMORY_PART).max(value_bytes_max * LARGEST_VALUES);
+        let config = StoreConfig {
+            backing: Backing::SmallPages,
+            partitions: Some(1),
+            value_bytes_max,
+            ..StoreConfig::new(bytes.max(MEMORY_BYTES_MIN))
+        };
+        match Engine::create(&config) {
+            Ok(engine) => Ok(Arc::clone(table.insert(Arc::new(engine)))),
+            Err(_) => fail(TOO_LARGE),
+        }
+    })
+}
+
+/// The items of all keys of a transaction; `None` if a watched one has changed.
+fn items<'q, M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    queued: &'q [u8],
+    watched: &'q [Watched],
+) -> Result<Option<Items<'q, M>>, Box<Interrupt<M>>> {
+    let mut items = Items::new();
+    for Watched { hash, key, unique } in watched {
+        let item = pin(cx, (*hash, key))?;
+        if item.as_ref().map(|item| item.cas()) != *unique {
+            return Ok(None);
+        }
+        items.insert(key, item);
+    }
+    for call in commands(queued) {
+        for key in all_keys(&call) {
+            if items.contains_key(key) {
+                continue;
+            }
+            let hash = cx.store.hash(key);
+            let item = pin(cx, (hash, key))?;
+            if item.is_none() {
+                // It removes an item that has just expired.
+                entry(cx, hash, key)?;
+            }
+            items.insert(key, item);
+        }
+    }
+    Ok(Some(items))
+}
+
+/// Puts copies of the items into the table.
+fn copy<M: Mode>(table: &Arc<Engine<StoreMode>>, items: &Items<'_, M>, now: minos_base::Seconds) -> Done<M> {
+    for (key, item) in items {
+        let Some(item) = item else { continue };
+        let hash = table.hash(key);
+        let meta = minos_engine::ItemMeta { cas: Some(item.cas()), ..kept(item) };
+        let Ok(mut reservation) = table.reserve(hash, key, item.value().len() as u64) else {
+            return fail(TOO_LARGE);
+        };
+        reservation.value_mut().copy_from_slice(item.value());
+        if table.entry(hash, key, now).commit(reservation, meta).is_err() {
+            return fail(TOO_LARGE);
+        }
+    }
+    Ok(())
+}
+
+/// Executes the commands on the copies.
+fn execute_on<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    table: &Arc<Engine<StoreMode>>,
+    session: &mut RespSession,
+    queued: &[u8],
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let mut inner = Context {
+        store: table,
+        clock: cx.clock,
+        now: cx.now,
+        counters: cx.counters,
+        placement: &mut Here,
+        admin: cx.admin,
+        prefixes: None,
+        fetched: None,
+        rack: None,
+        holes: crate::rack::Holes::default(),
+    };
+    let replies_bytes_max = session.replies_bytes_max;
+    session.replies_bytes_max = tx.len() + table.memory_limit() as usize;
+    let mut is_whole = true;
+    for call in commands(queued) {
+        let request = request(&inner, call.command);
+        let outcome = run(&mut inner, session, &request, &mut usize::MAX.clone(), tx);
+        // Nothing else than replies beyond the bound makes a command pause here.
+        is_whole = matches!(outcome, Outcome::Done) && tx.len() < session.replies_bytes_max;
+        if !is_whole {
+            break;
+        }
+    }
+    session.replies_bytes_max = replies_bytes_max;
+    session.progress = Progress::default();
+    if is_whole { Ok(()) } else { fail(TOO_LARGE) }
+}
+
+/// Makes the changes of the copies; false if another client has changed an item meanwhile.
+fn change<'a, M: Mode, P>(
+    cx: &Context<'a, M, P>,
+    session: &mut RespSession,
+    table: &Arc<Engine<StoreMode>>,
+    items: &Items<'_, M>,
+) -> Result<bool, Box<Interrupt<M>>> {
+    let copies: Vec<_> = items.keys().map(|key| table.pin(table.hash(key), key, cx.now)).collect();
+    let changes: Vec<_> = items
+        .iter()
+        .zip(&copies)
+        .map(|((key, item), copy)| {
+            let unique = item.as_ref().map(|item| item.cas());
+            let then = match copy {
+                Some(copy) if Some(copy.cas()) == unique => Then::Keep,
+                Some(copy) => Then::Store(copy.value(), kept(copy)),
+                None if unique.is_some() => Then::Remove,
+                None => Then::Keep,
+            };
+            let seen = unique.map_or(Seen::Nothing, Seen::Cas);
+            Change { hash: cx.store.hash(key), key, seen, then }
+        })
+        .collect();
+    if M::HAS_FLASH && changes.iter().any(|change| !matches!(change.then, Then::Keep)) {
+        session.has_changed = true;
+        cx.fetched.into_iter().for_each(Fetched::outdate);
+    }
+    together::change(cx, &changes)
+}

@@ -1,0 +1,95 @@
+//! FLUSHALL, SWAPDB, TIME, WAIT, SLOWLOG and LATENCY.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minos_base::Exptime;
+use minos_engine::Mode;
+use minos_proto::resp::{Id, compose, integer};
+
+use super::{
+    call::{Call, Done, NO_INTEGER, SYNTAX, fail, pause},
+    session::RespSession,
+};
+use crate::ops::{self, Context, Fetch, Next, Placement};
+
+/// FLUSHDB and FLUSHALL. Above flash, the reply waits until all is removed.
+pub(super) fn flush<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    match call.command.len() {
+        1 => {}
+        2 if call.is(1, "async") || call.is(1, "sync") => {}
+        _ => return fail(SYNTAX),
+    }
+    if let Some(emptying) = ops::flush(cx, Exptime(0)) {
+        return pause(Next::Fetch(Box::new(Fetch::of_emptying(emptying))));
+    }
+    tx.extend_from_slice(compose::OK);
+    Ok(())
+}
+
+/// SWAPDB. There is only one database.
+pub(super) fn swap<M: Mode>(call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+    match [1, 2].map(|at| integer(call.argument(at)).and_then(|index| i32::try_from(index).ok())) {
+        [None, _] => fail("ERR invalid first DB index"),
+        [_, None] => fail("ERR invalid second DB index"),
+        [Some(0), Some(0)] => {
+            tx.extend_from_slice(compose::OK);
+            Ok(())
+        }
+        _ => fail("ERR DB index is out of range"),
+    }
+}
+
+/// Microseconds since 1970, now.
+pub(super) fn now_us() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
+}
+
+/// TIME.
+pub(super) fn time<M: Mode>(tx: &mut Vec<u8>) -> Done<M> {
+    let us = now_us();
+    compose::array(tx, 2);
+    for number in [us / 1_000_000, us % 1_000_000] {
+        compose::bulk(tx, number.to_string().as_bytes());
+    }
+    Ok(())
+}
+
+/// WAIT. There are no replicas.
+pub(super) fn wait<M: Mode>(call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+    match [1, 2].map(|at| integer(call.argument(at))) {
+        [None, _] => return fail(NO_INTEGER),
+        [_, None] => return fail("ERR timeout is not an integer or out of range"),
+        [_, Some(..0)] => return fail("ERR timeout is negative"),
+        _ => {}
+    }
+    compose::integer(tx, 0);
+    Ok(())
+}
+
+/// SLOWLOG. Slow commands are not noted, so that the log is empty.
+pub(super) fn slow_log<M: Mode>(call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+    match call.spec.id {
+        Id::SlowLogLen => compose::integer(tx, 0),
+        Id::SlowLogReset => tx.extend_from_slice(compose::OK),
+        _ => match call.command.argument(2).map(integer) {
+            None | Some(Some(-1..)) => compose::array(tx, 0),
+            Some(None) => return fail(NO_INTEGER),
+            Some(_) => return fail("ERR count should be greater than or equal to -1"),
+        },
+    }
+    Ok(())
+}
+
+/// LATENCY. No events are noted.
+pub(super) fn latency<M: Mode>(session: &RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+    match call.spec.id {
+        Id::LatencyReset => compose::integer(tx, 0),
+        Id::LatencyHistogram => compose::map(tx, 0, session.version),
+        _ => compose::array(tx, 0),
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! The state of a connection that speaks Redis' protocol.
+
+use minos_base::KeyHash;
+use minos_proto::resp::{Limits, Version};
+
+use crate::access::Guard;
+
+/// The bounds of a client that has not said yet who it is, as in Redis.
+const STRANGER: Limits = Limits { bulk_bytes_max: 16 << 10, command_bytes_max: 64 << 10 };
+
+/// Redis' protocol's state of one connection.
+pub(crate) struct RespSession {
+    pub(crate) limits: Limits,
+    /// Bytes of replies after which they are sent before another command is executed.
+    pub(crate) replies_bytes_max: usize,
+    /// The number of the connection.
+    pub(super) id: u64,
+    pub(super) version: Version,
+    /// The name that the client gave to its connection.
+    pub(super) name: Box<[u8]>,
+    /// The name and version of the client's library, as it says.
+    pub(super) library: [Box<[u8]>; 2],
+    /// The rest of a refused command, which is still to come.
+    pub(super) discard: Discard,
+    /// Where a command goes on that has paused.
+    pub(super) progress: Progress,
+    pub(super) replies: Replies,
+    pub(super) transaction: Transaction,
+    /// The array that a line of words became.
+    pub(super) rewritten: Vec<u8>,
+    /// A command since the last reply may have changed something, in a store above flash.
+    pub(crate) has_changed: bool,
+    /// Who the client is, if the server has users.
+    pub(crate) guard: Option<Box<Guard>>,
+}
+
+/// The rest of a refused command.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Discard {
+    /// Bytes of the bulk string that is arriving.
+    pub(super) bytes: u64,
+    /// Bulk strings behind it.
+    pub(super) bulks: usize,
+}
+
+/// Where a command goes on that has paused. All zero for one that begins.
+#[derive(Default)]
+pub(super) struct Progress {
+    /// Arguments that are done with, the name included; 0 at the beginning.
+    pub(super) done: usize,
+    /// The result so far, if it is a number.
+    pub(super) count: i64,
+    /// The place in the table, for a command that walks over it.
+    pub(super) cursor: u64,
+    /// Keys found so far by a walk, as bulk strings.
+    pub(super) found: Vec<u8>,
+}
+
+/// Whether the client wants replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Replies {
+    /// It does.
+    #[default]
+    On,
+    /// It does not.
+    Off,
+    /// It does, but for the next command.
+    SkipNext,
+    /// It does, but for this command.
+    Skip,
+}
+
+/// MULTI and WATCH.
+#[derive(Default)]
+pub(super) struct Transaction {
+    /// True between MULTI and EXEC.
+    pub(super) is_open: bool,
+    /// True if EXEC has begun.
+    pub(super) is_executing: bool,
+    /// A command was refused, so that EXEC refuses too.
+    pub(super) is_broken: bool,
+    /// The commands, as arrays of bulk strings.
+    pub(super) queued: Vec<u8>,
+    /// Their number.
+    pub(super) commands: usize,
+    /// Bytes of them that are executed.
+    pub(super) executed_bytes: usize,
+    pub(super) watched: Vec<Watched>,
+}
+
+/// A key that EXEC depends on.
+pub(super) struct Watched {
+    pub(super) hash: KeyHash,
+    pub(super) key: Box<[u8]>,
+    /// The CAS unique of its item; `None` if there was none.
+    pub(super) unique: Option<u64>,
+}
+
+impl RespSession {
+    /// The state of connection `id`, which has not sent anything yet.
+    pub(crate) fn new(limits: Limits, replies_bytes_max: usize, id: u64, guard: Option<Box<Guard>>) -> Self {
+        Self {
+            limits,
+            replies_bytes_max,
+            id,
+            version: Version::Two,
+            name: Box::default(),
+            library: Default::default(),
+            discard: Discard::default(),
+            progress: Progress::default(),
+            replies: Replies::On,
+            transaction: Transaction::default(),
+            rewritten: Vec::new(),
+            has_changed: false,
+            guard,
+        }
+    }
+
+    /// True if a command has paused, and goes on with what was fetched for it.
+    pub(crate) fn is_midway(&self) -> bool {
+        self.progress.done > 0 || self.transaction.is_executing
+    }
+
+    /// Sets everything back to what it was when the connection was opened.
+    pub(super) fn reset(&mut self) {
+        let guard = self.guard.as_ref().map(|guard| guard.anew());
+        *self = Self::new(self.limits, self.replies_bytes_max, self.id, guard);
+    }
+
+    /// The bounds of what the client may send.
+    pub(super) fn limits(&mut self) -> Limits {
+        if self.guard.as_mut().is_some_and(|guard| guard.user().is_none()) { STRANGER } else { self.limits }
+    }
+}

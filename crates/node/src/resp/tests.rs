@@ -1,0 +1,124 @@
+//! The same bytes give the same replies however they are split and whatever is large.
+
+use minos_base::limits::SLICE_BYTES;
+use minos_engine::{CacheMode, Mode, StoreMode};
+use minos_proto::resp::Limits;
+
+use super::RespSession;
+use crate::memcache::harness::Session;
+
+fn session<M: Mode>(here_bytes_max: u64) -> Session<M> {
+    let limits = Limits { bulk_bytes_max: 1000, command_bytes_max: 2000 };
+    let mut session = Session::new(here_bytes_max);
+    session.resp = Some(RespSession::new(limits, SLICE_BYTES, 7, None));
+    session
+}
+
+/// Commands as arrays of their words.
+fn arrays(commands: &[&str]) -> Vec<u8> {
+    let array = |command: &&str| {
+        let words: Vec<&str> = command.split(' ').collect();
+        let bulks = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len()));
+        format!("*{}\r\n{}", words.len(), bulks.collect::<String>())
+    };
+    commands.iter().flat_map(|command| array(command).into_bytes()).collect()
+}
+
+/// Small and large values, options behind values, errors, refused values, transactions, and lines of words.
+fn script() -> Vec<u8> {
+    let large = "0123456789".repeat(30);
+    let too_long = "x".repeat(1900);
+    let mut script = arrays(&[
+        "set a 1",
+        &format!("set big {large}"),
+        "mget a big none big a",
+        &format!("set big {large}! xx get keepttl"),
+        &format!("set none {large} XX GET"),
+        &format!("set none {large} nx xx"),
+        &format!("setnx big {large}"),
+        &format!("getset big {large}?"),
+        &format!("setex big 0 {large}"),
+        &format!("setex big 1000 {large}"),
+        "append big more",
+        "strlen big",
+        "getrange big 290 -1",
+        "incrby a 41",
+        "getdel big",
+        "bogus",
+        "client reply skip",
+        &format!("set a {large}"),
+        "get a",
+        "multi",
+        "incr n",
+        &format!("set big {large}"),
+        "get big",
+        "get",
+        "exec",
+        "multi",
+        "incr n",
+        "mset x 1 y 2",
+        &format!("append x {large}"),
+        "mget n x y",
+        "exec",
+    ]);
+    // Refused with what follows it.
+    script.extend(b"*4\r\n$3\r\nset\r\n$0\r\n\r\n$300\r\n");
+    script.extend(format!("{large}\r\n$2\r\nNX\r\n").as_bytes());
+    script.extend(b"*0\r\n\r\n  get  n \r\nset q \"a b\\x41\" EX 100\r\nget q\n");
+    script.extend(arrays(&["hello 3", "get none", "client getname", "reset", "get none", "quit", &too_long]));
+    script
+}
+
+fn replies<M: Mode>(mut session: Session<M>, pieces: &[&[u8]]) -> String {
+    let replies: Vec<u8> = pieces.iter().flat_map(|piece| session.send(piece)).collect();
+    assert_eq!(session.store.check(), Ok(()));
+    assert!(session.is_closed);
+    String::from_utf8(replies).unwrap()
+}
+
+#[test]
+fn splits_change_nothing() {
+    let script = script();
+    for here_bytes_max in [100, 2000] {
+        let expected = replies(session::<StoreMode>(here_bytes_max), &[&script]);
+        assert!(expected.contains("*4\r\n:1\r\n+OK\r\n:301\r\n*3\r\n"), "{expected}");
+        for at in 0..script.len() {
+            let (first, second) = script.split_at(at);
+            assert_eq!(
+                replies(session::<StoreMode>(here_bytes_max), &[first, second]),
+                expected,
+                "split at {at}"
+            );
+        }
+        let bytes: Vec<&[u8]> = script.chunks(1).collect();
+        assert_eq!(replies(session::<CacheMode>(here_bytes_max), &bytes), expected, "byte by byte");
+    }
+}
+
+#[test]
+fn placement_changes_nothing() {
+    let script = script();
+    let expected = replies(session::<StoreMode>(2000), &[&script]);
+    for here_bytes_max in [0, 3, 299, 300] {
+        assert_eq!(replies(session::<StoreMode>(here_bytes_max), &[&script]), expected, "{here_bytes_max}");
+    }
+}
+
+#[test]
+fn many_keys_pause_and_go_on() {
+    let mut session = session::<StoreMode>(2000);
+    session.resp.as_mut().unwrap().limits.command_bytes_max = 1 << 20;
+    session.keys_max = 10;
+    let set: Vec<String> = (0..95).map(|number| format!("key{number} {number}")).collect();
+    assert_eq!(session.send(arrays(&[&format!("mset {}", set.join(" "))])), b"+OK\r\n");
+    let keys: Vec<String> = (0..95).map(|number| format!("key{number}")).collect();
+    let got = String::from_utf8(session.send(arrays(&[&format!("mget {}", keys.join(" "))]))).unwrap();
+    let values: String =
+        (0..95).map(|number| format!("${}\r\n{number}\r\n", number.to_string().len())).collect();
+    assert_eq!(got, format!("*95\r\n{values}"));
+    assert!(session.pauses >= 9, "{}", session.pauses);
+    for command in ["exists", "touch", "del"] {
+        let said = session.send(arrays(&[&format!("{command} {} none", keys.join(" "))]));
+        assert_eq!(said, b":95\r\n", "{command}");
+    }
+}

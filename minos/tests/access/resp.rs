@@ -1,0 +1,171 @@
+//! Users over Redis' protocol.
+
+use std::path::Path;
+
+use minos_testkit::{Client, Server};
+
+use super::{common, hash};
+
+const NOAUTH: &str = "-NOAUTH Authentication required.";
+const WRONGPASS: &str = "-WRONGPASS invalid username-password pair or user is disabled.";
+/// Longer than what a small worker takes from its buffer.
+const LARGE_BYTES: usize = 3 << 20;
+
+struct Rig {
+    server: Server,
+    _folder: tempfile::TempDir,
+}
+
+impl Rig {
+    fn start(users: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("users");
+        std::fs::write(&file, users).unwrap();
+        let acl = format!("--acl={}", file.display());
+        let arguments = |port: u16, _: &Path| {
+            let resp = format!("--resp=127.0.0.1:{port}");
+            let fixed =
+                ["serve", "--memcached=127.0.0.1:0", &resp, &acl, "--workers=1", "--memory=64m", "--pin=off"];
+            fixed.map(str::to_owned).to_vec()
+        };
+        Self { server: Server::start(&common::program(), arguments).unwrap(), _folder: folder }
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(self.server.address()).unwrap()
+    }
+
+    fn user(&self, name: &str) -> Client {
+        let mut client = self.client();
+        assert_eq!(client.ask(&format!("AUTH {name} secret")).unwrap(), "+OK");
+        client
+    }
+}
+
+#[test]
+fn redis_clients_must_say_who_they_are() {
+    let rig = Rig::start(&format!(
+        "user app on {0} ~* +@all\nuser default on {0} ~d:* +@read\nuser gone off {0} ~* +@all",
+        hash()
+    ));
+    let mut client = rig.client();
+    for line in ["GET a", "PING", "FLUSHALL", "MULTI", "CLIENT LIST", "ACL WHOAMI", "CONFIG GET *"] {
+        assert_eq!(client.ask(line).unwrap(), NOAUTH, "{line}");
+    }
+    assert!(client.ask("HELLO 3").unwrap().starts_with("-NOAUTH HELLO must be called"));
+    for line in
+        ["AUTH app Secret", "AUTH gone secret", "AUTH nobody secret", "AUTH Secret", "HELLO 3 AUTH app x"]
+    {
+        assert_eq!(client.ask(line).unwrap(), WRONGPASS, "{line}");
+    }
+    assert_eq!(client.ask("AUTH a b c").unwrap(), "-ERR syntax error");
+    // Commands behind a login wait for it.
+    client.send("AUTH app secret\r\nSET a 1\r\nGET a\r\nACL WHOAMI\r\n").unwrap();
+    assert_eq!([(); 6].map(|()| client.line().unwrap()), ["+OK", "+OK", "$1", "1", "$3", "app"]);
+    // A failed login leaves the user, RESET does not.
+    assert_eq!(client.ask("AUTH app wrong").unwrap(), WRONGPASS);
+    assert_eq!(client.ask("SET a 2").unwrap(), "+OK");
+    assert_eq!(client.ask("RESET").unwrap(), "+RESET");
+    assert_eq!(client.ask("GET a").unwrap(), NOAUTH);
+    assert_eq!(client.ask("AUTH secret").unwrap(), "+OK");
+    assert_eq!(client.ask("GET d:1").unwrap(), "$-1");
+    assert_eq!(client.ask("GET a").unwrap(), "-NOPERM No permissions to access a key");
+    let mut third = rig.client();
+    assert_eq!(third.ask("HELLO 3 AUTH app secret").unwrap(), "%7");
+}
+
+/// What a client may send before it has said who it is, is bounded as in Redis.
+#[test]
+fn strangers_send_little() {
+    let rig = Rig::start(&format!("user app on {} ~* +@all", hash()));
+    let mut client = rig.client();
+    client.send("*2\r\n$3\r\nGET\r\n$20000\r\n").unwrap();
+    assert_eq!(client.line().unwrap(), "-ERR Protocol error: invalid bulk length");
+    assert_eq!(client.rest().unwrap(), b"");
+    let mut client = rig.user("app");
+    client.send(format!("*3\r\n$3\r\nSET\r\n$1\r\na\r\n${LARGE_BYTES}\r\n")).unwrap();
+    client.send(vec![b'x'; LARGE_BYTES]).unwrap();
+    client.send("\r\n").unwrap();
+    assert_eq!(client.line().unwrap(), "+OK", "the control");
+}
+
+/// Commands, and the users who may use them.
+const RIGHTS: &[(&str, &[&str])] = &[
+    ("GET a:1", &["reader", "half", "all"]),
+    ("GET c:1", &["reader", "all"]),
+    ("MGET a:1 b:1", &["reader", "half", "all"]),
+    ("MGET a:1 c:1", &["reader", "all"]),
+    ("STRLEN a:1", &["reader", "half", "all"]),
+    ("TTL a:1", &["reader", "half", "all"]),
+    ("EXISTS b:1", &["reader", "half", "all"]),
+    ("SET a:1 x", &["writer", "all"]),
+    ("SET a:1 x GET", &["all"]),
+    ("SET b:1 x", &["half", "all"]),
+    ("SET b:1 x GET", &["half", "all"]),
+    ("SET c:1 x", &["all"]),
+    ("MSET a:1 x a:2 y", &["writer", "all"]),
+    ("MSET b:1 x c:2 y", &["all"]),
+    ("APPEND b:1 x", &["half", "all"]),
+    ("APPEND a:1 x", &["all"]),
+    ("DEL a:1", &["writer", "all"]),
+    ("EXPIRE b:1 100", &["half", "all"]),
+    ("RENAME b:1 b:1", &["half", "all"]),
+    ("RENAME b:1 c:1", &["all"]),
+    ("WATCH b:1", &["half", "all"]),
+    ("KEYS none", &["reader", "all"]),
+    ("DBSIZE", &["reader", "half", "all"]),
+    ("FLUSHALL", &["all"]),
+    ("CONFIG GET none", &["operator", "all"]),
+    ("CLIENT LIST", &["operator", "all"]),
+    ("ACL LIST", &["operator", "all"]),
+    ("INFO", &["all"]),
+    ("PING", &["reader", "writer", "half", "operator", "all"]),
+];
+
+#[test]
+fn users_of_redis_have_their_rights_and_no_others() {
+    let users = [
+        ("reader", "%R~* +@read +ping"),
+        ("writer", "%W~a:* +@write -flushall -flushdb -swapdb +watch +ping"),
+        ("half", "%R~a:* ~b:* +@read +@write -keys -flushall -flushdb -swapdb +watch +ping"),
+        ("operator", "+@admin +ping"),
+        ("all", "~* +@all"),
+    ];
+    let file: String =
+        users.iter().map(|(name, rules)| format!("user {name} on {} {rules}\n", hash())).collect();
+    let rig = Rig::start(&file);
+    for (name, _) in users {
+        for (command, allowed) in RIGHTS {
+            let mut all = rig.user("all");
+            all.ask("MSET a:1 x b:1 y c:1 z").unwrap();
+            let reply = rig.user(name).ask(command).unwrap();
+            assert_eq!(reply.starts_with("-NOPERM"), !allowed.contains(&name), "{name}: {command}: {reply}");
+        }
+    }
+    // In a transaction a command without rights spoils it.
+    let mut reader = rig.user("reader");
+    assert!(reader.ask("MULTI").unwrap().starts_with("-NOPERM"));
+    let mut half = rig.user("all");
+    assert_eq!(half.ask("ACL SETUSER half +multi +exec").unwrap(), "+OK");
+    let mut half = rig.user("half");
+    assert_eq!(half.ask("MULTI").unwrap(), "+OK");
+    assert!(half.ask("SET c:1 x").unwrap().starts_with("-NOPERM"));
+    assert!(half.ask("EXEC").unwrap().starts_with("-EXECABORT"));
+    // A large value of a key that is not theirs.
+    half.send(format!("*3\r\n$3\r\nSET\r\n$3\r\nc:1\r\n$700000\r\n{}\r\n", "x".repeat(700_000))).unwrap();
+    assert!(half.line().unwrap().starts_with("-NOPERM"));
+    assert_eq!(half.ask("PING").unwrap(), "+PONG", "the value was read and dropped");
+}
+
+#[test]
+fn users_change_while_clients_are_there() {
+    let rig = Rig::start(&format!("user app on {0} ~* +@all\nuser other on {0} ~* +@read", hash()));
+    let (mut app, mut other) = (rig.user("app"), rig.user("other"));
+    assert!(other.ask("SET k v").unwrap().starts_with("-NOPERM"));
+    assert_eq!(app.ask("ACL SETUSER other +set").unwrap(), "+OK");
+    assert_eq!(other.ask("SET k v").unwrap(), "+OK");
+    assert!(app.ask("ACL SETUSER other +nonsense").unwrap().starts_with("-ERR Error in ACL SETUSER"));
+    assert_eq!(app.ask("ACL DELUSER other nobody").unwrap(), ":1");
+    assert_eq!(other.ask("GET k").unwrap(), NOAUTH);
+    assert_eq!(app.ask("ACL USERS").unwrap(), "*1");
+}

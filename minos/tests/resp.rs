@@ -1,0 +1,237 @@
+//! Redis' protocol end to end, where a comparison with Redis tells nothing: large values, both protocols on the same items,
+//! expiries within a second, transactions beside each other, bounds, and start-up.
+
+mod common;
+#[path = "resp_differential/wire.rs"]
+mod wire;
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use minos_testkit::{Client, Server};
+use wire::{Connection, Reply, array};
+
+/// A server for Redis' clients at its address, and its port for memcached's clients.
+fn start(options: &[&str]) -> (Server, Client) {
+    let arguments = |port: u16, _: &Path| {
+        let resp = format!("127.0.0.1:{port}");
+        let fixed = [
+            "serve",
+            "--memcached=127.0.0.1:0",
+            "--resp",
+            &resp,
+            "--workers=2",
+            "--memory=256m",
+            "--pin=off",
+        ];
+        fixed.iter().chain(options).map(|&word| word.to_owned()).collect()
+    };
+    let server = Server::start(&common::program(), arguments).unwrap_or_else(|error| panic!("{error}"));
+    // It says where it listens a moment after it does.
+    let begun = Instant::now();
+    loop {
+        let log = server.log();
+        if let Some(address) = log.lines().find_map(|line| line.strip_prefix("listening on memcached ")) {
+            let client = Client::connect(address.parse().unwrap()).unwrap();
+            return (server, client);
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{log}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn bulk(text: &str) -> Reply {
+    Reply::Bulk(text.as_bytes().to_vec())
+}
+
+fn ok() -> Reply {
+    Reply::Simple("OK".to_owned())
+}
+
+fn words(words: &[&str]) -> Vec<Vec<u8>> {
+    words.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+/// Sends a SET in two parts, so that its value is received into its place.
+fn set_slowly(connection: &mut Connection, key: &str, value: &str, options: &[&str]) -> Reply {
+    let bytes = array(&words(&[&["set", key, value], options].concat()));
+    let cut = 60 + value.len() / 3;
+    connection.send(&bytes[..cut], usize::MAX);
+    thread::sleep(Duration::from_millis(20));
+    // The options come in small pieces.
+    let behind = bytes.len() - 10 * options.len();
+    connection.send(&bytes[cut..behind], usize::MAX);
+    for byte in &bytes[behind..] {
+        connection.send(&[*byte], usize::MAX);
+    }
+    connection.reply().expect("a reply")
+}
+
+#[test]
+fn large_values_are_received_and_sent_with_all_options() {
+    for options in [&["--threshold=1000"][..], &["--engine=store"], &["--dispatch=keyhash"]] {
+        let (server, _) = start(options);
+        let mut client = Connection::open(server.address());
+        let large = |letter: &str| letter.repeat(1_000_000);
+        assert_eq!(set_slowly(&mut client, "k", &large("a"), &[]), ok());
+        assert_eq!(client.say(&["get", "k"]), bulk(&large("a")));
+        assert_eq!(set_slowly(&mut client, "k", &large("b"), &["NX"]), Reply::Null);
+        assert_eq!(
+            set_slowly(&mut client, "k", &large("b"), &["XX", "GET", "EX", "1000"]),
+            bulk(&large("a"))
+        );
+        assert_eq!(set_slowly(&mut client, "k", &large("c"), &["KEEPTTL"]), ok());
+        assert!(matches!(client.say(&["ttl", "k"]), Reply::Integer(995..=1000)));
+        assert_eq!(
+            set_slowly(&mut client, "k", &large("d"), &["BAD"]),
+            Reply::Error("ERR syntax error".to_owned())
+        );
+        assert_eq!(set_slowly(&mut client, "none", &large("d"), &["xx", "get"]), Reply::Null);
+        let small = client.say(&["mget", "k", "none", "k"]);
+        assert_eq!(small, Reply::Elements(b'*', vec![bulk(&large("c")), Reply::Null, bulk(&large("c"))]));
+        assert_eq!(client.say(&["getset", "k", "small"]), bulk(&large("c")));
+        assert_eq!(client.say(&["getdel", "k"]), bulk("small"));
+        // Commands behind a large value keep their order.
+        let all = [
+            words(&["set", "k", &large("e")]),
+            words(&["strlen", "k"]),
+            words(&["get", "k"]),
+            words(&["ping"]),
+        ];
+        client.send(&all.map(|command| array(&command)).concat(), 70_000);
+        let replies: Vec<_> = (0..4).map(|_| client.reply().unwrap()).collect();
+        assert_eq!(
+            replies,
+            [ok(), Reply::Integer(1_000_000), bulk(&large("e")), Reply::Simple("PONG".to_owned())]
+        );
+        common::stop(server);
+    }
+}
+
+#[test]
+fn both_protocols_have_the_same_items() {
+    let (server, mut memcached) = start(&[]);
+    let mut redis = Connection::open(server.address());
+    assert_eq!(memcached.store("set k 7 0 5", b"hello").unwrap(), "STORED");
+    assert_eq!(redis.say(&["append", "k", " world"]), Reply::Integer(11));
+    let found = memcached.get("k").unwrap().unwrap();
+    assert_eq!((found.flags, found.value.as_slice()), (7, b"hello world".as_slice()));
+    assert_eq!(redis.say(&["set", "k", "1"]), ok());
+    assert_eq!(memcached.ask("incr k 41").unwrap(), "42");
+    assert_eq!(redis.say(&["incr", "k"]), Reply::Integer(43));
+    common::stop(server);
+}
+
+#[test]
+fn an_item_is_gone_at_its_millisecond() {
+    let (server, _) = start(&[]);
+    let mut client = Connection::open(server.address());
+    for round in 0..5 {
+        let begun = Instant::now();
+        client.say(&["set", "k", "v", "px", "300"]);
+        assert!(matches!(client.say(&["pttl", "k"]), Reply::Integer(..=300)), "round {round}");
+        while client.say(&["get", "k"]) != Reply::Null {
+            assert!(begun.elapsed() < Duration::from_secs(60), "it stays");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(begun.elapsed() >= Duration::from_millis(299), "it went early");
+        for gone in [["exists", "k"], ["strlen", "k"], ["del", "k"]] {
+            assert_eq!(client.say(&gone), Reply::Integer(0));
+        }
+        assert_eq!(client.say(&["set", "k", "v", "nx", "px", "1"]), ok());
+        thread::sleep(Duration::from_millis(3));
+        assert_eq!(client.say(&["setnx", "k", "w"]), Reply::Integer(1));
+    }
+    common::stop(server);
+}
+
+/// Executes commands in one transaction, and returns their replies.
+fn transaction(
+    client: &mut Connection,
+    front: &[&[&str]],
+    between: &[Vec<&str>],
+    back: &[&[&str]],
+) -> Vec<Reply> {
+    let between = between.iter().map(Vec::as_slice);
+    let commands = front.iter().copied().chain(between).chain(back.iter().copied());
+    let all: Vec<&[&str]> = [&["multi"][..]].into_iter().chain(commands).chain([&["exec"][..]]).collect();
+    client.send(&all.iter().flat_map(|command| array(&words(command))).collect::<Vec<u8>>(), usize::MAX);
+    let last = all.iter().map(|_| client.reply().unwrap()).last();
+    let Some(Reply::Elements(_, replies)) = last else { panic!("{last:?}") };
+    replies
+}
+
+/// Money moves between accounts in transactions of four clients; the sum, read in transactions too, is always the same.
+#[test]
+fn transactions_are_made_as_a_whole() {
+    const ACCOUNTS: [&str; 4] = ["a", "b", "c", "d"];
+    /// Commands between the changes: more than a visit to a connection serves, if they are served one by one.
+    const BETWEEN: usize = 150;
+    let (server, _) = start(&[]);
+    let address = server.address();
+    let mut client = Connection::open(address);
+    client.say(&["mset", "a", "100", "b", "100", "c", "100", "d", "100"]);
+    thread::scope(|scope| {
+        for mover in 0..3_usize {
+            scope.spawn(move || {
+                let mut client = Connection::open(address);
+                for round in 0..300 {
+                    let (from, to) = (ACCOUNTS[(round + mover) % 4], ACCOUNTS[(round / 4 + 2 * mover) % 4]);
+                    let between = vec![vec!["incr", "filler"]; BETWEEN];
+                    let replies = transaction(&mut client, &[&["decr", from]], &between, &[&["incr", to]]);
+                    assert_eq!(replies.len(), BETWEEN + 2);
+                }
+            });
+        }
+        scope.spawn(move || {
+            let mut client = Connection::open(address);
+            for _ in 0..300 {
+                let between = vec![vec!["strlen", "other"]; BETWEEN];
+                let accounts = ACCOUNTS.map(|key| ["get", key]);
+                let [front, back] =
+                    [&accounts[..2], &accounts[2..]].map(|some| some.iter().map(|get| &get[..]));
+                let replies =
+                    transaction(&mut client, &front.collect::<Vec<_>>(), &between, &back.collect::<Vec<_>>());
+                let values = [&replies[..2], &replies[BETWEEN + 2..]].concat();
+                let number = |reply: &Reply| match reply {
+                    Reply::Bulk(text) => String::from_utf8_lossy(text).parse::<i64>().unwrap(),
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(values.iter().map(number).sum::<i64>(), 400);
+            }
+        });
+    });
+    common::stop(server);
+}
+
+#[test]
+fn bounds_are_told_and_the_connection_goes_on() {
+    let (server, mut memcached) = start(&["--max-item-size=1m"]);
+    let mut client = Connection::open(server.address());
+    let long_key = "k".repeat(251);
+    assert_eq!(client.say(&["get", &long_key]), Reply::Error("ERR key is longer than 250 bytes".to_owned()));
+    assert_eq!(client.say(&["set", "", "v"]), Reply::Error("ERR key is empty".to_owned()));
+    let too_long = "v".repeat(500_000);
+    for command in
+        [&["append", "k", &too_long][..], &["mset", "k", &too_long, "l", "1"], &["set", &long_key, &too_long]]
+    {
+        client.send(&array(&words(command)), 30_000);
+        assert!(matches!(client.reply(), Some(Reply::Error(_))), "{}", command[0]);
+        assert_eq!(client.say(&["ping"]), Reply::Simple("PONG".to_owned()));
+    }
+    let stats = memcached.stats("").unwrap();
+    assert!(stats.contains(&("resp_bad_keys".to_owned(), "3".to_owned())), "{stats:?}");
+    let beyond = "v".repeat((1 << 20) + 1);
+    client.send(&array(&words(&["set", "k", &beyond])), 30_000);
+    assert_eq!(client.reply(), Some(Reply::Error("ERR Protocol error: invalid bulk length".to_owned())));
+    common::stop(server);
+}
+
+#[test]
+fn a_rack_does_not_serve_it() {
+    let said = common::refusal(&["--resp=127.0.0.1:0", "--rack=r", "--node=0"]);
+    assert!(said.contains("--resp") && said.contains("--rack"), "{said}");
+}

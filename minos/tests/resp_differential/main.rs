@@ -1,0 +1,318 @@
+//! Minos and Redis get the same random commands, and every reply is compared.
+//!
+//! Both versions of the protocol, commands one by one and pipelined, in pieces of any size, on two connections, so that
+//! MULTI and WATCH are disturbed. What differs on purpose is in `docs/redis.md` and not among these commands.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod commands;
+mod wire;
+
+use std::net::SocketAddr;
+
+use minos_base::seeded;
+use minos_testkit::Server;
+use rand::RngExt as _;
+
+use commands::{Batch, Command, Comparison, sequence};
+use wire::{Connection, Reply, array};
+
+/// Sequences of commands in each version of the protocol.
+const SEQUENCES: u64 = 120;
+
+fn redis() -> Server {
+    Server::redis(&["--databases", "1", "--slowlog-log-slower-than", "-1"])
+        .unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn minos(options: &[&str]) -> Server {
+    let arguments = |port: u16, _: &std::path::Path| {
+        let resp = format!("127.0.0.1:{port}");
+        let fixed = [
+            "serve",
+            "--memcached=127.0.0.1:0",
+            "--resp",
+            &resp,
+            "--workers=2",
+            "--memory=256m",
+            "--pin=off",
+        ];
+        let max = ["--max-buffer=64m"];
+        fixed.iter().chain(&max).chain(options).map(|&word| word.to_owned()).collect()
+    };
+    Server::start(&common::program(), arguments).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Two connections to one server, both in the same version of the protocol.
+struct Side {
+    connections: [Connection; 2],
+}
+
+impl Side {
+    fn new(address: SocketAddr, version: &str) -> Self {
+        let mut connections = [Connection::open(address), Connection::open(address)];
+        for connection in &mut connections {
+            connection.say(&["hello", version]);
+        }
+        connections[0].say(&["flushall"]);
+        Self { connections }
+    }
+
+    /// Sends a batch, and returns its replies as far as they come.
+    fn exchange(&mut self, batch: &Batch, piece_bytes: usize) -> Vec<Option<Reply>> {
+        let connection = &mut self.connections[batch.connection];
+        if let [command] = batch.commands.as_slice()
+            && command.words[0] == b"SCAN-ALL"
+        {
+            return vec![scan_all(connection)];
+        }
+        let bytes: Vec<u8> = batch.commands.iter().flat_map(|command| array(&command.words)).collect();
+        connection.send(&bytes, piece_bytes);
+        batch.commands.iter().map(|_| connection.reply()).collect()
+    }
+}
+
+/// The keys of a whole scan, each once.
+fn scan_all(connection: &mut Connection) -> Option<Reply> {
+    let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
+    loop {
+        let Reply::Elements(_, elements) = connection.say(&["scan", &cursor, "count", "1000"]) else {
+            return None;
+        };
+        // Within MULTI, it is queued.
+        let [Reply::Bulk(next), Reply::Elements(_, found)] = elements.as_slice() else { return None };
+        for key in found {
+            if !keys.contains(key) {
+                keys.push(key.clone());
+            }
+        }
+        cursor = String::from_utf8_lossy(next).into_owned();
+        if cursor == "0" {
+            return Some(Reply::Elements(b'*', keys));
+        }
+    }
+}
+
+/// A change to Minos' replies before they are compared.
+type Alteration = fn(&mut Reply);
+
+/// Commands that remove items. A watched key that had none, then one, and has none again, is unchanged for Minos only.
+const REMOVING: [&[u8]; 9] =
+    [b"flushall", b"del", b"unlink", b"getdel", b"rename", b"renamenx", b"expire", b"expireat", b"pexpireat"];
+
+/// Runs a sequence against both.
+fn run(
+    addresses: [SocketAddr; 2],
+    version: &str,
+    (seed, batches): (u64, &[Batch]),
+    alter: Alteration,
+) -> Result<(), String> {
+    let mut random = seeded(seed);
+    let mut sides = addresses.map(|address| Side::new(address, version));
+    // The comparisons of the commands that wait for EXEC, a list for each connection.
+    let mut queued: [Vec<Comparison>; 2] = Default::default();
+    let mut has_removed = false;
+    for (number, batch) in batches.iter().enumerate() {
+        let piece_bytes = *[3, 50, 5000].get(random.random_range(0..6_usize)).unwrap_or(&usize::MAX);
+        let [left, mut right] = sides.each_mut().map(|side| side.exchange(batch, piece_bytes));
+        right.iter_mut().flatten().for_each(alter);
+        for (command, (left, right)) in batch.commands.iter().zip(left.into_iter().zip(right)) {
+            let queued = &mut queued[batch.connection];
+            let comparison = of_command(command, &left, queued);
+            has_removed |= REMOVING.contains(&&*command.words[0]);
+            let is_absent_again = has_removed && command.words[0] == b"exec" && left == Some(Reply::Null);
+            if is_absent_again || is_accepted(command, &left, &right) {
+                // What follows may differ too.
+                return Ok(());
+            }
+            if !is_same(&left, &right, &comparison) {
+                let said = command.words.iter().map(|word| shown(word)).collect::<Vec<_>>().join(" ");
+                return Err(format!(
+                    "batch {number}: {said}\n  Redis {}\n  Minos {}",
+                    told(&left),
+                    told(&right)
+                ));
+            }
+            if left.is_none() {
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// True for the differences that are wanted: the bound of LCS is lower, and sums of decimal numbers are exact.
+fn is_accepted(command: &Command, left: &Option<Reply>, right: &Option<Reply>) -> bool {
+    match (command.words[0].as_slice(), left, right) {
+        (b"lcs", _, Some(Reply::Error(text))) => text.contains("Insufficient memory"),
+        (b"exec", Some(Reply::Elements(_, left)), Some(Reply::Elements(_, right))) => {
+            // Its numbers are strings, as those of INCRBYFLOAT are.
+            let [lcs, sum] =
+                ["lcs", "incrbyfloat"].map(|name| Command { words: vec![name.into()], ..command.clone() });
+            let accepts = |(left, right): (&Reply, &Reply)| {
+                let (left, right) = (Some(left.clone()), Some(right.clone()));
+                is_accepted(&lcs, &left, &right) || is_accepted(&sum, &left, &right)
+            };
+            left.len() == right.len() && left.iter().zip(right).any(accepts)
+        }
+        (b"incrbyfloat", Some(Reply::Bulk(left)), Some(Reply::Bulk(right))) => {
+            let number = String::from_utf8_lossy(left).parse::<f64>();
+            left != right && number.is_ok_and(|number| number.abs() > 1e12)
+        }
+        _ => false,
+    }
+}
+
+/// How to compare the replies to a command: those to EXEC are compared as those to its commands.
+fn of_command(command: &Command, left: &Option<Reply>, queued: &mut Vec<Comparison>) -> Vec<Comparison> {
+    if *left == Some(Reply::Simple("QUEUED".to_owned())) {
+        queued.push(command.comparison);
+        return vec![Comparison::Exact];
+    }
+    match command.words[0].as_slice() {
+        b"exec" => [&[Comparison::Exact], std::mem::take(queued).as_slice()].concat(),
+        b"discard" | b"reset" => {
+            queued.clear();
+            vec![Comparison::Exact]
+        }
+        _ => vec![command.comparison],
+    }
+}
+
+fn is_same(left: &Option<Reply>, right: &Option<Reply>, comparisons: &[Comparison]) -> bool {
+    let (Some(left), Some(right)) = (left, right) else { return left == right };
+    match (comparisons, left, right) {
+        ([_, inner @ ..], Reply::Elements(kind, left), Reply::Elements(other, right))
+            if !inner.is_empty() =>
+        {
+            let pairs = left.iter().zip(right).zip(inner);
+            let each =
+                |((left, right), &comparison): ((&Reply, &Reply), _)| is_alike(left, right, comparison);
+            kind == other && left.len() == right.len() && left.len() == inner.len() && { pairs }.all(each)
+        }
+        ([comparison, ..], left, right) => is_alike(left, right, *comparison),
+        ([], ..) => false,
+    }
+}
+
+fn is_alike(left: &Reply, right: &Reply, comparison: Comparison) -> bool {
+    match (comparison, left, right) {
+        (Comparison::Any, _, _) => std::mem::discriminant(left) == std::mem::discriminant(right),
+        (Comparison::About(most), Reply::Integer(left), Reply::Integer(right)) if *left > 0 && *right > 0 => {
+            // Minos' latest expiry is 34 years after its start.
+            (left - right).abs() <= most || *left > 1 << 52 && *right > 1 << 30
+        }
+        (Comparison::Unordered, Reply::Elements(_, left), Reply::Elements(_, right)) => {
+            left.len() == right.len() && left.iter().all(|reply| right.contains(reply))
+        }
+        _ => left == right,
+    }
+}
+
+fn shown(word: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&word[..word.len().min(40)]).into_owned();
+    if word.len() > 40 { format!("{text:?}… ({})", word.len()) } else { format!("{text:?}") }
+}
+
+fn told(reply: &Option<Reply>) -> String {
+    let text = match reply {
+        Some(Reply::Bulk(bytes)) => shown(bytes),
+        other => format!("{other:?}"),
+    };
+    text.chars().take(600).collect()
+}
+
+/// Compares the replies to many sequences. Says every difference, and the first one with a short sequence.
+fn compare(options: &[&str], version: &str) {
+    let (rival, subject) = (redis(), minos(options));
+    let addresses = [rival.address(), subject.address()];
+    let first = std::env::var("MINOS_DIFFERENTIAL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mut differences = Vec::new();
+    for seed in first..first + SEQUENCES {
+        let batches = sequence(seed);
+        let Err(found) = run(addresses, version, (seed, &batches), |_| {}) else { continue };
+        differences.push(match differences.is_empty() {
+            true => shortened(addresses, version, (seed, batches), found),
+            false => format!("seed {seed}, {found}"),
+        });
+    }
+    assert!(differences.is_empty(), "RESP{version}, {options:?}:\n{}", differences.join("\n"));
+}
+
+/// The sequence without the commands that the difference does not need, and the difference.
+fn shortened(
+    addresses: [SocketAddr; 2],
+    version: &str,
+    (seed, mut batches): (u64, Vec<Batch>),
+    mut found: String,
+) -> String {
+    let mut places: Vec<_> = batches
+        .iter()
+        .enumerate()
+        .flat_map(|(at, batch)| (0..batch.commands.len()).map(move |inner| (at, inner)))
+        .collect();
+    while let Some((at, inner)) = places.pop() {
+        let mut fewer = batches.clone();
+        fewer[at].commands.remove(inner);
+        if let Err(difference) = run(addresses, version, (seed, &fewer), |_| {}) {
+            (batches, found) = (fewer, difference);
+        }
+    }
+    let lines = batches.iter().filter(|batch| !batch.commands.is_empty()).map(|batch| {
+        let commands: Vec<_> = batch.commands.iter().map(said).collect();
+        format!("  {}: {}", batch.connection, commands.join("; "))
+    });
+    format!("seed {seed}\n{}\n{found}", lines.collect::<Vec<_>>().join("\n"))
+}
+
+fn said(command: &Command) -> String {
+    command.words.iter().map(|word| shown(word)).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn minos_answers_like_redis() {
+    for options in common::ENGINES {
+        compare(options, "2");
+    }
+}
+
+#[test]
+fn minos_answers_like_redis_in_resp3() {
+    compare(&["--threshold=1000"], "3");
+}
+
+#[test]
+fn altered_replies_are_found() {
+    let alterations: [(&str, Alteration); 4] = [
+        ("another number", |reply| {
+            if let Reply::Integer(number @ 1..) = reply {
+                *number += 5000;
+            }
+        }),
+        ("a byte of a value", |reply| {
+            if let Reply::Bulk(bytes) = reply {
+                bytes.iter_mut().take(1).for_each(|byte| *byte ^= 1);
+            }
+        }),
+        ("a word of an error", |reply| {
+            if let Reply::Error(text) = reply {
+                *text = text.replace("syntax", "Syntax");
+            }
+        }),
+        ("one element too few", |reply| {
+            if let Reply::Elements(_, elements) = reply {
+                elements.pop();
+            }
+        }),
+    ];
+    let (left, right) = (redis(), redis());
+    let addresses = [left.address(), right.address()];
+    for (what, alter) in alterations {
+        let is_found = (1..40).any(|seed| run(addresses, "2", (seed, &sequence(seed)), alter).is_err());
+        assert!(is_found, "not found: {what}");
+    }
+    for seed in 1..20 {
+        run(addresses, "2", (seed, &sequence(seed)), |_| {}).unwrap();
+    }
+}
