@@ -11,6 +11,7 @@ mod ops;
 mod rack;
 mod server;
 mod tcp;
+pub mod watch;
 mod worker;
 
 pub use datagram::native;
@@ -20,6 +21,6 @@ pub use memcache::fuzz;
 pub use minos_base::StatsGroup;
 pub use rack::coordinator;
 pub use server::{
-    LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked, Verbosity,
+    Health, LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked, Verbosity,
     config::{self, ServerConfig},
 };

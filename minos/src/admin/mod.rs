@@ -13,10 +13,12 @@ mod listen;
 mod metrics;
 mod options;
 mod origin;
+mod page;
 mod reply;
 mod routes;
 mod snapshot;
 mod statistics;
+mod watch;
 
 use std::{io, thread, time::Duration};
 

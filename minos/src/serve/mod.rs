@@ -9,6 +9,7 @@ mod options;
 pub(crate) mod rack;
 mod region;
 mod values;
+mod watch;
 
 use std::{io::Write, sync::Arc};
 

@@ -15,6 +15,7 @@ use crate::ops::counters::{Counters, Totals};
 use crate::ops::receiving::{ReceivePermit, Receiving};
 use crate::ops::{Admin, Context, Finished, LargeStore, Next, Placement, Prefixes, Work, flush_if_due};
 use crate::tcp::queue::VISIT_REQUESTS_MAX;
+use crate::watch::Probe;
 
 /// Serves values up to a class, and records the classes it is asked about.
 pub(crate) struct UpTo {
@@ -99,6 +100,7 @@ pub(crate) struct Session<M: Mode> {
     /// Times that a line of keys has paused.
     pub(crate) pauses: usize,
     desk: Desk,
+    probe: Probe,
     input: Vec<u8>,
     output: Vec<u8>,
     /// Bytes that the input needs before it is looked at.
@@ -142,6 +144,7 @@ impl<M: Mode> Session<M> {
             pauses: 0,
             slices: 0,
             desk,
+            probe: Probe::off(),
             input: Vec::new(),
             output: Vec::new(),
             wanted_bytes: 1,
@@ -200,6 +203,7 @@ impl<M: Mode> Session<M> {
             prefixes: self.desk.prefixes.enabled(),
             fetched: None,
             rack: None,
+            probe: &self.probe,
             holes: crate::rack::Holes::default(),
         };
         let mut replies = Vec::new();
@@ -259,6 +263,7 @@ impl<M: Mode> Session<M> {
             prefixes: None,
             fetched: None,
             rack: None,
+            probe: &self.probe,
             holes: crate::rack::Holes::default(),
         };
         while let Finished::Copy(unfinished) = store.finish(&cx, &mut self.output) {

@@ -22,6 +22,7 @@ mod session;
 mod store;
 mod stored;
 mod text;
+mod timed;
 mod touch;
 
 #[cfg(fuzzing)]

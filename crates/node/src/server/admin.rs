@@ -18,7 +18,7 @@ use super::shared::Shared;
 use crate::ops::{
     Admin, CACHE_WAITS_MAX, DELIMITER, Prefixes, WAITS_MAX, counters::Totals, receiving::ReceivePermit,
 };
-use crate::rack::RackCounters;
+use crate::{rack::RackCounters, watch::Watch};
 
 /// The counters of the native protocol in plain `stats`; `stats minos` has all.
 const NATIVE_GENERAL: [&str; 4] =
@@ -39,6 +39,10 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         Some(&self.prefixes)
     }
 
+    fn watch(&self) -> Option<&Watch> {
+        Some(&self.watch)
+    }
+
     fn reset(&self) {
         self.prefixes.clear();
         *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.all_totals();
@@ -47,7 +51,10 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
     fn stats(&self, group: StatsGroup, emit: Emit<'_>) {
         match group {
             StatsGroup::General => self.general(emit),
-            StatsGroup::Settings => self.settings(emit),
+            StatsGroup::Settings => {
+                self.settings(emit);
+                self.watch.settings(emit);
+            }
             StatsGroup::Connections => self.connections(emit),
             StatsGroup::Minos => self.policy(emit),
             StatsGroup::Flash => {
@@ -259,6 +266,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         let in_force = self.plan.in_force();
         in_force.decision.emit(emit);
         self.receiving.emit(emit);
+        self.watch.counters(emit);
         emit("detail_prefixes_dropped", &self.prefixes.dropped());
         if let Some(native) = &self.native {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));

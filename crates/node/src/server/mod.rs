@@ -16,6 +16,6 @@ mod stop;
 pub use config::Verbosity;
 pub use control::LISTENERS_MAX;
 pub use mailbox::SwitchError;
-pub use operator::Operator;
+pub use operator::{Health, Operator};
 pub use start::{Server, StartError, ThreadPanicked};
 pub use stop::Stop;

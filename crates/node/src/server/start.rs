@@ -49,6 +49,7 @@ use crate::{
         queue::RxQueue,
         session::{Protocol, StreamListener},
     },
+    watch::Watch,
     worker::{
         Worker, fetches::Fetches, flash::holds_replies, large_set::LargeSet, metrics::Metrics,
         rings::WorkerShared,
@@ -338,11 +339,10 @@ pub(crate) fn share<M: Mode, I: Io>(
     let receive_bytes_max =
         config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART);
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
-    if let Some(rack) = rack.as_ref().filter(|rack| !rack.config.is_managed()) {
-        rack.settle(&store);
-    }
+    rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
     let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
+    let watch = Watch::new(config.watch, histograms(&workers), config.clock);
     let shared = Shared {
         rack: rack.map(Arc::new),
         gate: GateCounters::default(),
@@ -359,6 +359,7 @@ pub(crate) fn share<M: Mode, I: Io>(
         connections: Arc::default(),
         counters_baseline: Mutex::default(),
         prefixes: Prefixes::new(config.detail_prefixes_max),
+        watch: Arc::new(watch),
         native,
         receiving: Arc::new(Receiving::new(receive_bytes_max)),
         tier,
@@ -366,6 +367,10 @@ pub(crate) fn share<M: Mode, I: Io>(
         config,
     };
     Ok(Arc::new(shared))
+}
+
+fn histograms<M: Mode>(workers: &[WorkerShared<M>]) -> Vec<Arc<SharedHistogram>> {
+    workers.iter().map(|worker| Arc::clone(&worker.histogram)).collect()
 }
 
 /// The thread that passes this node's memory and attaches that of others, if the server is a node of a rack and others

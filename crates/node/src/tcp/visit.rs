@@ -30,6 +30,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Continue => self.serve(&mut connection, requests_max),
             other => other,
         };
+        if self.probe.is_pending() {
+            self.probe.sent(self.now, self.now_s, || connection.registration.peer_address());
+        }
         Some(match next {
             Next::Continue | Next::NeedMore { .. } | Next::Blocked => {
                 Arrival::Back { connection, has_more: false }
@@ -39,7 +42,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Away(work) => {
                 // The replies so far are sent together with the value.
                 self.keep_replies(&mut connection, &self.transmit_buffer);
-                self.pass_or_serve(Box::new(Transfer::new(connection, work, Patience::new(self.now))));
+                let mut transfer = Transfer::new(connection, work, Patience::new(self.now));
+                transfer.timed = self.probe.take_away(self.now);
+                self.pass_or_serve(Box::new(transfer));
                 return None;
             }
             Next::Fetch(fetch) => {
@@ -48,12 +53,14 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 return None;
             }
             Next::Forward(forwards) => {
+                drop(self.probe.take_away(self.now));
                 let replies = std::mem::take(&mut self.transmit_buffer);
                 self.forward(connection, *forwards, &replies);
                 self.transmit_buffer = replies;
                 return None;
             }
             Next::Durable(next) => {
+                drop(self.probe.take_away(self.now));
                 self.keep_replies(&mut connection, &self.transmit_buffer);
                 self.hold(Holder::Connection(connection, *next));
                 return None;
@@ -268,6 +275,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             prefixes: shared.prefixes.enabled(),
             fetched: None,
             rack: self.rack.as_ref(),
+            probe: &self.probe,
             holes: Holes::default(),
         };
         (context, &mut self.transmit_buffer)

@@ -18,6 +18,7 @@ use crate::{
         queue::Arrival,
         transfer::{Slice, Transfer},
     },
+    watch::Stage,
 };
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
@@ -67,13 +68,14 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     /// Serves a transfer to its end here and now, as far as its socket allows.
-    pub(crate) fn serve_inline(&mut self, transfer: Box<Transfer<M>>) {
+    pub(crate) fn serve_inline(&mut self, mut transfer: Box<Transfer<M>>) {
         self.mine.metrics.large_inline.add(1);
         // Helpers serve this worker's queue meanwhile.
         let queue = self.id.index();
         let helpers = self.placement.assignment().helped_by[queue].without(self.id);
         self.shared.wake_sleepers(helpers, queue, 1);
         let begun = Instant::now();
+        transfer.timed.iter_mut().for_each(|timed| timed.taken());
         self.serve_to_the_end(transfer);
         self.count_large(begun);
     }
@@ -101,9 +103,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// store that still has to copy bytes comes back as a transfer.
     fn complete(&mut self, transfer: Transfer<M>) -> Option<Box<Transfer<M>>> {
         self.count_moved(&transfer);
-        let Transfer { mut connection, work, patience, .. } = transfer;
+        let Transfer { mut connection, work, patience, timed, .. } = transfer;
+        let (bytes, mut last) = (work.value_bytes(), Stage::Service);
         let next = match work {
-            Work::Send { .. } => Next::Continue,
+            Work::Send { .. } => {
+                last = Stage::Tx;
+                Next::Continue
+            }
             Work::Collect { forward, .. } => {
                 self.mine.metrics.large_completed.add(1);
                 self.forward_collected(connection, *forward);
@@ -126,7 +132,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                     }
                     Finished::Answered => self.send_behind(&mut connection),
                     Finished::Copy(store) => {
-                        return Some(Box::new(Transfer::new(connection, Work::Finish { store }, patience)));
+                        let work = Work::Finish { store };
+                        return Some(Box::new(Transfer {
+                            timed,
+                            ..Transfer::new(connection, work, patience)
+                        }));
                     }
                     Finished::Fetch(fetch) => {
                         let waiter = Waiter::Connection(connection);
@@ -136,6 +146,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 }
             }
         };
+        if let Some(timed) = timed {
+            self.probe.ended(&timed, (last, bytes), self.now_s, || connection.registration.peer_address());
+        }
         self.mine.metrics.large_completed.add(1);
         connection.registration.active(self.now_s);
         let home = connection.home;
