@@ -311,3 +311,33 @@ fn memcached_exporter_finds_its_fields() {
         }
     }
 }
+
+/// What `minos top` prints, and whether it ended well.
+fn top(arguments: &[&str]) -> (bool, String, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_minos")).arg("top").args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn top_shows_a_running_server() {
+    let (server, admin) = start_watching(&["--watch=1"]);
+    let mut client = connect(&server);
+    client.set("large-key", &vec![b'b'; 300_000]).unwrap();
+    for _ in 0..100 {
+        client.set("hot-key", b"value").unwrap();
+    }
+    let admin = format!("--admin={admin}");
+    let (is_good, text, errors) = top(&["--once", "--interval=50ms", &admin]);
+    assert!(is_good, "{errors}");
+    for part in
+        ["size-aware", "Latency in the server", "hot-key", "large-key", "293.0 KiB", "Memory", "Workers"]
+    {
+        assert!(text.contains(part), "no {part}:\n{text}");
+    }
+    // The output is no terminal here.
+    let (is_good, _, errors) = top(&[&admin]);
+    assert!(!is_good && errors.contains("--once"), "{errors}");
+    let (is_good, _, errors) = top(&["--once", "--admin=127.0.0.1:1"]);
+    assert!(!is_good && errors.contains("--admin 127.0.0.1:1"), "{errors}");
+}
