@@ -32,7 +32,8 @@ pub(super) fn execute<D: Dialect, M: Mode, P: Placement>(
         let request = &command.request;
         let key = request.key().map_or(&[][..], |key| key.bytes(&mut buffer));
         let hash = lookup.map(|lookup| lookup.hash).filter(|_| !matches!(request, Request::GetMany(_)));
-        cx.probe.executed(name(request), (hash, key), value_bytes(cx, request, lookup), begun);
+        let bytes = value_bytes(cx, request, lookup);
+        cx.probe.executed(name(request), (hash, key), bytes, (begun, cx.now));
     }
     executed
 }

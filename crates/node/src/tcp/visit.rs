@@ -30,9 +30,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Continue => self.serve(&mut connection, requests_max),
             other => other,
         };
-        if self.probe.is_pending() {
-            self.probe.sent(self.now, self.now_s, || connection.registration.peer_address());
-        }
+        self.end_sample(&connection);
         Some(match next {
             Next::Continue | Next::NeedMore { .. } | Next::Blocked => {
                 Arrival::Back { connection, has_more: false }
@@ -233,13 +231,23 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return Next::Close;
         }
         self.mine.counters.bytes_written.add(bytes.len() as u64);
-        match connection.stream.send(bytes) {
+        let sent = connection.stream.send(bytes);
+        self.end_sample(connection);
+        match sent {
             Progress::Bytes(sent) if sent == bytes.len() => return Next::Continue,
             Progress::Bytes(sent) => self.keep_replies(connection, &bytes[sent..]),
             Progress::Blocked => self.keep_replies(connection, bytes),
             Progress::Closed => return Next::Close,
         }
         Next::Blocked
+    }
+
+    /// Ends the request that the probe has chosen, if there is one: its reply was just sent, or is kept.
+    #[inline]
+    fn end_sample(&self, connection: &Connection) {
+        if self.probe.is_pending() {
+            self.probe.sent(self.now, self.now_s, || connection.registration.peer_address());
+        }
     }
 
     /// Keeps replies until the socket takes them.

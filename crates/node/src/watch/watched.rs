@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{ops::counters::Counter, server::config::WatchConfig};
 
-/// Attempts of a reader to get at a worker's lists. The worker has them for less than a microsecond, unless it loses
-/// its processor meanwhile.
-const READ_ATTEMPTS: usize = 64;
+/// Attempts of a reader to get at a worker's lists, which yield its processor: some milliseconds. The worker has them
+/// for less than a microsecond, unless it loses its own meanwhile.
+const READ_ATTEMPTS: usize = 10_000;
 
 /// Upper ends of the value sizes by which latencies are kept apart, in bytes; the last one is open.
 pub const SIZE_BOUNDS: [u64; 6] = [256, 4 << 10, 16 << 10, 256 << 10, 1 << 20, u64::MAX];

@@ -24,7 +24,12 @@ impl<M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'_, M, P, E, H> {
         };
         let probe = self.cx.probe;
         if self.cx.placement.serves(class) {
-            probe.executed(name(operation.opcode), (Some(hash), key), class.bytes_min(), begun);
+            probe.executed(
+                name(operation.opcode),
+                (Some(hash), key),
+                class.bytes_min(),
+                (begun, self.cx.now),
+            );
             self.looked_at = Some(peer);
         } else {
             probe.note_chosen((hash, key), class.bytes_min(), self.cx.now);
