@@ -18,6 +18,7 @@ mod secret;
 mod serve;
 mod shell;
 mod time;
+mod top;
 mod transfer;
 
 use std::{io::IsTerminal, process::ExitCode, sync::Arc};
@@ -56,6 +57,7 @@ enum Command {
     Serve(Box<serve::ServeOptions>),
     Set(client::SetArgs),
     Stats(client::StatsArgs),
+    Top(top::TopArgs),
     #[command(flatten)]
     Lab(lab::Command),
 }
@@ -79,6 +81,7 @@ fn main() -> ExitCode {
         Command::Secret(args) => secret::run(args),
         Command::Set(args) => return client::exit_code(args.run()),
         Command::Stats(args) => return client::exit_code(args.run()),
+        Command::Top(args) => top::run(args),
         Command::Lab(command) => command.run(),
         Command::Serve(options) => serve::run(options, verbosity),
     };

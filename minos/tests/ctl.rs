@@ -233,14 +233,21 @@ fn parse_metrics(text: &str) -> (HashMap<String, String>, HashMap<String, f64>) 
     for line in text.lines() {
         if let Some(declared) = line.strip_prefix("# TYPE ") {
             let (family, kind) = declared.split_once(' ').expect("a type");
-            assert!(is_name(family) && ["counter", "gauge", "untyped"].contains(&kind), "{line}");
+            assert!(
+                is_name(family) && ["counter", "gauge", "histogram", "untyped"].contains(&kind),
+                "{line}"
+            );
             assert!(types.insert(family.to_owned(), kind.to_owned()).is_none(), "twice: {line}");
             family_now = family.to_owned();
             continue;
         }
         let (sample, value) = line.rsplit_once(' ').expect("a value");
         let (family, labels) = sample.split_once('{').map_or((sample, ""), |(name, labels)| (name, labels));
-        assert_eq!(family, family_now, "the samples of a family stand behind its type");
+        let is_part = |part: &str| family.strip_suffix(part) == Some(&family_now);
+        let is_histogram = types[&family_now] == "histogram";
+        let is_of_family = family == family_now && !is_histogram
+            || is_histogram && ["_bucket", "_sum", "_count"].into_iter().any(is_part);
+        assert!(is_of_family, "{line}: the samples of a family stand behind its type");
         for label in labels.trim_end_matches('}').split(',').filter(|label| !label.is_empty()) {
             let (name, quoted) = label.split_once('=').expect("a label");
             assert!(
@@ -258,7 +265,8 @@ fn parse_metrics(text: &str) -> (HashMap<String, String>, HashMap<String, f64>) 
 fn paths_and_methods_that_are_not_there() {
     let (_server, admin) = start_with_admin(1, &[]);
     for (method, path, expected) in [
-        ("GET", "/", 404),
+        ("GET", "/none", 404),
+        ("POST", "/", 405),
         ("GET", "/stats/nothing", 404),
         ("GET", "/stats/reset", 404),
         ("POST", "/stats", 405),

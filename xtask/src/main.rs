@@ -9,6 +9,7 @@ mod etcd;
 mod install;
 mod instructions;
 mod measure;
+mod page;
 mod reproduce;
 mod setup;
 mod smoke;
@@ -90,6 +91,9 @@ enum Task {
     Ways(ways::WaysOptions),
     /// Measure the figures of the README: minos beside memcached and Redis, in turn
     Measure(measure::MeasureOptions),
+    /// Test the page of the admin endpoint in a headless Chromium, which is installed if it is missing, and take the
+    /// pictures of it and of `minos top` in docs/figures; no part of the gate
+    Page,
     /// Print how long a processor stands still, and the time of a loop's step in each millisecond, in
     /// nanoseconds:
     /// `taskset --cpu-list 0 chrt --fifo 1 ...`
@@ -162,6 +166,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Ucx(options) => ucx::test(&options, totals),
         Task::Ways(options) => ways::print(&options),
         Task::Measure(options) => measure::run(&options),
+        Task::Page => page::test(),
         Task::Pauses { millis } => {
             measure::print_pauses(Duration::from_millis(millis));
             Ok(())

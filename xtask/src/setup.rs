@@ -30,6 +30,9 @@ const NEEDS: [Need; 12] = [
     Need { program: "ethtool", package: "ethtool", service: None },
 ];
 
+/// The browser of `cargo xtask page`, which is also the name of its package.
+pub(crate) const BROWSER: &str = "chromium-headless-shell";
+
 /// The virtual environment with clients for Python.
 const ENVIRONMENT: &str = "venv";
 /// Packages that pymemcache's own tests, `load_files.py`, `binary_clients.py` and `redis_clients.py` import.
@@ -60,6 +63,15 @@ pub(crate) fn install() -> anyhow::Result<()> {
     }
     tell(environment(ENVIRONMENT, &PYTHON_PACKAGES, PYTHON_IMPORTS).map(drop));
     Ok(())
+}
+
+/// Installs the browser, unless it is there.
+pub(crate) fn install_browser() -> anyhow::Result<()> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    if env::split_paths(&path).any(|folder| folder.join(BROWSER).is_file()) {
+        return Ok(());
+    }
+    install_packages(&[BROWSER, "fonts-dejavu-core"])
 }
 
 /// Built without optimization: the optimized build would take longer than it saves.

@@ -40,6 +40,12 @@ pub enum StatsGroup {
     Flash,
     /// The nodes of the rack.
     Rack,
+    /// The keys with most requests.
+    HotKeys,
+    /// The keys with the largest values.
+    LargeKeys,
+    /// The latest slow requests.
+    Slow,
 }
 
 impl StatsGroup {
@@ -56,6 +62,9 @@ impl StatsGroup {
             b"minos" => Self::Minos,
             b"flash" => Self::Flash,
             b"rack" => Self::Rack,
+            b"hotkeys" => Self::HotKeys,
+            b"largekeys" => Self::LargeKeys,
+            b"slow" => Self::Slow,
             _ => return None,
         })
     }

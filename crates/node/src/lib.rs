@@ -13,6 +13,7 @@ mod rack;
 mod resp;
 mod server;
 mod tcp;
+pub mod watch;
 mod worker;
 
 pub use datagram::native;
@@ -25,6 +26,6 @@ pub use rack::coordinator;
 #[doc(hidden)]
 pub use resp::fuzz as resp_fuzz;
 pub use server::{
-    LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked, Verbosity,
+    Health, LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked, Verbosity,
     config::{self, ServerConfig},
 };

@@ -13,11 +13,13 @@ mod listen;
 mod metrics;
 mod options;
 mod origin;
+mod page;
 mod reply;
 mod routes;
 mod snapshot;
 mod statistics;
 pub(crate) mod token;
+mod watch;
 
 use std::{io, thread, time::Duration};
 

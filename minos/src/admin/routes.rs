@@ -4,9 +4,9 @@ use hyper::{Method, Request, StatusCode, body::Incoming};
 use tokio::time::Instant;
 
 use super::{
-    Endpoint, dispatch, flash, metrics, origin,
+    Endpoint, dispatch, flash, metrics, origin, page,
     reply::{self, Refusal, Reply},
-    snapshot, statistics,
+    snapshot, statistics, watch,
 };
 
 /// Answers a request, whose body has to arrive by `arrived_by`.
@@ -57,18 +57,37 @@ async fn route(
         ("/snapshot", "POST") => snapshot::begin(&body.await?, endpoint).await?,
         ("/snapshot", "DELETE") => snapshot::cancel(endpoint)?,
         ("/snapshot", _) => reply::not_allowed("GET, POST, DELETE"),
-        ("/metrics", "GET") => metrics::show(endpoint),
-        ("/stats", "GET") => statistics::show(endpoint, statistics::GENERAL),
-        ("/metrics" | "/stats", _) => reply::not_allowed("GET"),
-        _ => match path.strip_prefix("/stats/") {
-            Some(group) if method == Method::GET => statistics::show(endpoint, group),
+        ("/slow", "GET") => watch::show_slow(endpoint),
+        ("/slow", "PUT") => watch::change_slow(&body.await?, endpoint)?,
+        ("/slow", "DELETE") => watch::clear_slow(endpoint),
+        ("/slow", _) => reply::not_allowed("GET, PUT, DELETE"),
+        _ => match view(path, endpoint) {
+            Some(reply) if method == Method::GET => reply,
             Some(_) => reply::not_allowed("GET"),
             None => {
                 let text = format!(
-                    "there is no {path}; there are /stats, /stats/GROUP, /metrics, /dispatch, /flash and /snapshot"
+                    "there is no {path}; there are /, /now, /hot, /large, /slow, /stats, /stats/GROUP, /metrics, /healthz, \
+                     /readyz, /dispatch, /flash and /snapshot"
                 );
                 reply::error(StatusCode::NOT_FOUND, &text)
             }
+        },
+    })
+}
+
+/// The answer at a path that only shows something; `None` if there is none.
+fn view(path: &str, endpoint: &Endpoint) -> Option<Reply> {
+    Some(match path {
+        "/metrics" => metrics::show(endpoint),
+        "/stats" => statistics::show(endpoint, statistics::GENERAL),
+        "/now" => watch::now(endpoint),
+        "/hot" => watch::show_hot(endpoint),
+        "/large" => watch::show_large(endpoint),
+        "/healthz" => watch::health(endpoint),
+        "/readyz" => watch::readiness(endpoint),
+        _ => match path.strip_prefix("/stats/") {
+            Some(group) => statistics::show(endpoint, group),
+            None => page::file(path)?,
         },
     })
 }

@@ -16,7 +16,7 @@ pub(super) const GENERAL: &str = "general";
 const ADMIN: &str = "admin";
 
 /// The groups of the server by their name in the path.
-const GROUPS: [(&str, StatsGroup); 8] = [
+const GROUPS: [(&str, StatsGroup); 12] = [
     (GENERAL, StatsGroup::General),
     ("settings", StatsGroup::Settings),
     ("connections", StatsGroup::Connections),
@@ -25,6 +25,10 @@ const GROUPS: [(&str, StatsGroup); 8] = [
     ("sizes", StatsGroup::Sizes),
     ("minos", StatsGroup::Minos),
     ("flash", StatsGroup::Flash),
+    ("rack", StatsGroup::Rack),
+    ("hotkeys", StatsGroup::HotKeys),
+    ("largekeys", StatsGroup::LargeKeys),
+    ("slow", StatsGroup::Slow),
 ];
 
 pub(super) fn show(endpoint: &Endpoint, group: &str) -> Reply {

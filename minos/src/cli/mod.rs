@@ -27,7 +27,7 @@ const HISTORY_FILE: &str = ".minos_history";
 /// lists commands. Lines from a pipe are executed one by one.
 #[derive(Debug, Args)]
 pub(crate) struct CliArgs {
-    /// The server: memcached://HOST:PORT or redis://[USER:PASSWORD@]HOST:PORT[/DB]
+    /// The server: memcached://HOST:PORT or redis://USER:PASSWORD@HOST:PORT/DB
     #[arg(long, short, value_name = "URL", default_value = crate::transfer::DEFAULT_SERVER)]
     server: Server,
     /// A command; without one, commands are read

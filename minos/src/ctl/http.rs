@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{Request, StatusCode, body::Bytes, client::conn::http1, header};
+use hyper::{Method, Request, StatusCode, body::Bytes, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use minos_net::Address;
 use tokio::{
@@ -14,22 +14,33 @@ use tokio::{
     time::timeout,
 };
 
-use super::Question;
-
 /// Longest answer that is read, in bytes: more than the statistics of a million connections.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
 
+/// A request to the admin endpoint.
+pub(crate) struct Question {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: String,
+}
+
+impl Question {
+    pub(crate) fn get(path: String) -> Self {
+        Self { method: Method::GET, path, body: String::new() }
+    }
+}
+
 /// The server's answer.
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Sends a request to `server`, with its token if there is one, and waits at most `limit` for the answer.
 ///
 /// # Errors
 /// Nothing listens there, the server does not speak HTTP, or the answer is late.
-pub(super) fn ask(
+pub(crate) fn ask(
     (server, token): (&Address, Option<&str>),
     limit: Duration,
     question: Question,

@@ -1,8 +1,9 @@
 //! `minos ctl`: a running server's design, flash and statistics, by its admin endpoint.
 
 mod flash;
-mod http;
+pub(crate) mod http;
 mod snapshot;
+mod watch;
 
 use std::{
     io::{self, Write},
@@ -16,7 +17,7 @@ use hyper::Method;
 use minos_net::Address;
 use serde_json::{Map, Value, json};
 
-use self::http::Answer;
+use self::http::{Answer, Question};
 use crate::{admin::token, client::show, time::parse_time};
 
 /// The environment variable with the token.
@@ -56,27 +57,21 @@ enum Command {
     },
     /// Show the log on flash, or change what it does beside serving
     Flash(flash::FlashArgs),
+    /// Show the keys with most requests, as sampled
+    Hot,
+    /// Show the keys with the largest values, as sampled
+    Large,
+    /// Show the latest slow requests, as sampled; every large one counts
+    Slow(watch::SlowArgs),
     /// Copy the table on flash to a new file on the server's machine, and wait for the end
     Snapshot(snapshot::SnapshotArgs),
     /// Show statistics
     Stats {
-        /// Group: general, settings, connections, items, slabs, sizes, minos, flash or admin
+        /// Group: general, settings, connections, items, slabs, sizes, minos, flash, rack,
+        /// hotkeys, largekeys, slow or admin
         #[arg(default_value = "general")]
         group: String,
     },
-}
-
-/// A request to the admin endpoint.
-struct Question {
-    method: Method,
-    path: String,
-    body: String,
-}
-
-impl Question {
-    fn get(path: String) -> Self {
-        Self { method: Method::GET, path, body: String::new() }
-    }
 }
 
 /// Sends the request, and shows the server's answer.
@@ -93,6 +88,8 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
     if args.json {
         let text = serde_json::to_string_pretty(&object)?;
         show(|out| writeln!(out, "{text}"))?;
+    } else if matches!(args.command, Command::Hot | Command::Large | Command::Slow(_)) {
+        show(|out| watch::write_tables(out, &object))?;
     } else {
         show(|out| write_lines(out, &object))?;
     }
@@ -123,6 +120,9 @@ impl Command {
                 None => get("/flash".to_owned()),
                 Some(body) => Question { method: Method::PUT, path: "/flash".to_owned(), body },
             },
+            Self::Hot => get("/hot".to_owned()),
+            Self::Large => get("/large".to_owned()),
+            Self::Slow(args) => args.question(),
             Self::Snapshot(_) => get(snapshot::PATH.to_owned()),
             Self::Stats { group } => {
                 // Other characters could mean something else in a path, and no group has them in its name.
@@ -135,7 +135,7 @@ impl Command {
 }
 
 /// The JSON object in an answer that is not an error.
-fn object(server: &Address, answer: &Answer) -> anyhow::Result<Map<String, Value>> {
+pub(crate) fn object(server: &Address, answer: &Answer) -> anyhow::Result<Map<String, Value>> {
     let Ok(Value::Object(object)) = serde_json::from_slice(&answer.body) else {
         bail!("{server} answers {} and no JSON object: is it the admin endpoint of a Minos?", answer.status);
     };

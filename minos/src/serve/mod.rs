@@ -12,6 +12,7 @@ mod region;
 mod security;
 mod upgrade;
 mod values;
+mod watch;
 
 use std::{io::Write, sync::Arc};
 

@@ -16,6 +16,7 @@ use super::{
     values::{
         AccessMode, EngineKind, Evict, Io, Order, Switch, designs, name_of, names, parse_backing, random_seed,
     },
+    watch::WatchOptions,
 };
 use crate::{admin::AdminOptions, time::parse_time};
 use clap::{
@@ -176,6 +177,8 @@ pub(crate) struct ServeOptions {
     pub(crate) rack: RackOptions,
     #[command(flatten)]
     pub(crate) admin: AdminOptions,
+    #[command(flatten)]
+    pub(crate) watch: WatchOptions,
 
     /// Sampling of sizes: count one request in K
     #[arg(long, value_name = "K", default_value_t = 1, help_heading = "Research")]
@@ -307,6 +310,7 @@ impl ServeOptions {
         config.value_bytes_max = self.value_bytes_max();
         config.buffer_bytes_max = self.max_buffer.0 as usize;
         config.detail_prefixes_max = self.detail_prefixes;
+        config.watch = self.watch.config();
         config.allow_shutdown = self.allow_shutdown == Switch::On;
         config.stop_timeout = self.stop_timeout;
         config.store_settings = self.store_settings();

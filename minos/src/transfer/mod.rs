@@ -108,7 +108,7 @@ impl Server {
 pub(crate) struct DumpArgs {
     /// The file, which must not exist yet
     file: PathBuf,
-    /// The server: memcached://HOST:PORT (Minos or memcached) or redis://[USER:PASSWORD@]HOST:PORT[/DB]
+    /// The server: memcached://HOST:PORT (Minos or memcached) or redis://USER:PASSWORD@HOST:PORT/DB
     #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
     from: Server,
 }
@@ -130,7 +130,7 @@ pub(crate) struct RestoreArgs {
 /// Items of the same keys are replaced. What is changed meanwhile may be copied or not.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The other server: memcached://HOST:PORT or redis://[USER:PASSWORD@]HOST:PORT[/DB]
+    /// The other server: memcached://HOST:PORT or redis://USER:PASSWORD@HOST:PORT/DB
     from: Server,
     /// The server that gets the items: memcached://HOST:PORT
     #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]

@@ -8,6 +8,7 @@ mod serve;
 
 use std::time::{Duration, Instant};
 
+use minos_base::SizeClass;
 use minos_engine::Mode;
 use minos_net::Port;
 
@@ -28,6 +29,11 @@ pub(crate) struct Datagrams<'s, M: Mode, P: Port> {
 }
 
 impl<'s, M: Mode, P: Port> Datagrams<'s, M, P> {
+    /// Takes over the largest small class of a plan.
+    pub(crate) fn set_small_max(&self, class: SizeClass) {
+        self.native.probe().set_small_max(class);
+    }
+
     /// The state of a worker that receives into `burst`.
     pub(crate) fn new(native: NativeWorker<'s, M>, burst: P::Burst) -> Self {
         Self { native, burst, outbound: Outbound::default(), activity: 0, active_at: None }

@@ -10,6 +10,7 @@ use super::{
     get::ValueLine,
     remote,
     session::{Executed, MemcacheSession, Unread},
+    timed,
 };
 use crate::ops::{Cold, Context, Failed, Fetch, Found, Lookup, Need, Next, Placement, Work, find};
 use crate::rack::{Intent, Owner};
@@ -47,6 +48,9 @@ pub(super) fn execute<M: Mode, P: Placement>(
         let intent = if request.touch.is_some() { Intent::Change } else { read };
         let group = gather(cx, &mut keys, intent);
         *requests_left = requests_left.saturating_sub(group.len());
+        if let Some(at) = cx.probe.choose_key(group.len()) {
+            timed::note_key(cx, &group[at].lookup, group[at].key);
+        }
         if let Some((stop, following)) = line.answer(cx, &group, session.replies_bytes_max, tx) {
             let item = match stop {
                 Stop::Pinned(item) => item,
@@ -152,7 +156,10 @@ impl Line<'_> {
             match found {
                 Found::Missing => {}
                 Found::Copied => tx.extend_from_slice(text::LINE_END),
-                Found::Pinned(item) => return Some((Stop::Pinned(item), wanted.following)),
+                Found::Pinned(item) => {
+                    cx.probe.goes_away("get", wanted.lookup.hash, wanted.key);
+                    return Some((Stop::Pinned(item), wanted.following));
+                }
                 Found::Cold(_) | Found::AskOwner(_) => {}
             }
             if tx.len() >= replies_bytes_max && wanted.following.clone().next().is_some() {

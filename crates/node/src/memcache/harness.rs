@@ -18,6 +18,7 @@ use crate::ops::{
 };
 use crate::resp::{self, RespSession};
 use crate::tcp::queue::VISIT_REQUESTS_MAX;
+use crate::watch::Probe;
 
 /// Serves values up to a class, and records the classes it is asked about.
 pub(crate) struct UpTo {
@@ -104,6 +105,7 @@ pub(crate) struct Session<M: Mode> {
     /// Times that a line of keys has paused.
     pub(crate) pauses: usize,
     desk: Desk,
+    probe: Probe,
     input: Vec<u8>,
     output: Vec<u8>,
     /// Bytes that the input needs before it is looked at.
@@ -148,6 +150,7 @@ impl<M: Mode> Session<M> {
             pauses: 0,
             slices: 0,
             desk,
+            probe: Probe::off(),
             input: Vec::new(),
             output: Vec::new(),
             wanted_bytes: 1,
@@ -206,6 +209,7 @@ impl<M: Mode> Session<M> {
             prefixes: self.desk.prefixes.enabled(),
             fetched: None,
             rack: None,
+            probe: &self.probe,
             holes: crate::rack::Holes::default(),
         };
         let mut replies = Vec::new();
@@ -270,6 +274,7 @@ impl<M: Mode> Session<M> {
             prefixes: None,
             fetched: None,
             rack: None,
+            probe: &self.probe,
             holes: crate::rack::Holes::default(),
         };
         loop {

@@ -24,6 +24,7 @@ mod session;
 mod store;
 mod stored;
 mod text;
+mod timed;
 mod touch;
 
 #[cfg(fuzzing)]

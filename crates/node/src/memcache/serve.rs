@@ -11,6 +11,7 @@ use super::{
     guarded, remote,
     session::{Executed, MemcacheSession, Unread, Wire},
     text::Text,
+    timed,
 };
 use crate::ops::{Context, Fetch, Fetched, Lookup, Next, Placement, Prefixes};
 use crate::rack::{Forwards, RackView, notes};
@@ -127,6 +128,7 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
     let mut burst = ArrayVec::new();
     let tail = parse_burst::<D, M, P>(cx, session, input, &mut burst, *requests_left);
     stage(cx, &mut burst);
+    let looked_at = cx.probe.choose(burst.len()).map_or(usize::MAX, |at| burst[at].end);
     if let Some(rack) = cx.rack.filter(|rack| rack.is_sampled()) {
         sample(rack, &burst);
     }
@@ -134,7 +136,8 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
     for Pending { command, lookup, end } in &burst {
         *requests_left = requests_left.saturating_sub(1);
         let bytes = &input[consumed..*end];
-        let executed = execute::<D, M, P>(cx, session, (command, bytes), *lookup, requests_left, tx);
+        let is_timed = *end == looked_at;
+        let executed = run::<D, M, P>(cx, session, ((command, bytes), is_timed), *lookup, requests_left, tx);
         cx.holes.fill(bytes);
         if M::HAS_FLASH || cx.rack.is_some() {
             session.has_changed |= executed.has_changed(&command.request);
@@ -159,7 +162,7 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
                 let behind = burst.iter().filter(|pending| pending.end > *end);
                 return (consumed, Next::Fetch(Box::new(along(cx, *fetch, behind))));
             }
-            next => return (consumed, next),
+            next => return (consumed, timed::noted(cx, &command.request, *lookup, next)),
         }
     }
     match tail {
@@ -172,6 +175,22 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
             (consumed + malformed.consumed, if malformed.close { Next::Close } else { Next::Continue })
         }
     }
+}
+
+/// Executes a command, and takes its time if the probe has chosen it.
+#[inline]
+fn run<D: Dialect, M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut MemcacheSession,
+    (command, is_timed): ((&Command<'_, D::Reply<'_>>, &[u8]), bool),
+    lookup: Option<Lookup<'_>>,
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> Executed<M> {
+    if is_timed {
+        return timed::execute::<D, M, P>(cx, session, command, lookup, requests_left, tx);
+    }
+    execute::<D, M, P>(cx, session, command, lookup, requests_left, tx)
 }
 
 /// Fetches the keys that are read behind a command along with its own.
@@ -263,7 +282,7 @@ fn stage<'a, R, M: Mode, P>(cx: &Context<'a, M, P>, burst: &mut [Pending<'a, R>]
 
 /// Executes `command`, here or, if it is for a key of another node, there; and counts it by prefix if that is on.
 #[inline]
-fn execute<D: Dialect, M: Mode, P: Placement>(
+pub(super) fn execute<D: Dialect, M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
     (command, bytes): (&Command<'_, D::Reply<'_>>, &[u8]),

@@ -13,7 +13,10 @@ use super::{
     prefixes::Prefixes,
     receiving::ReceivePermit,
 };
-use crate::rack::{Holes, Intent, RackView};
+use crate::{
+    rack::{Holes, Intent, RackView},
+    watch::{Probe, Watch},
+};
 
 /// Decides where a request is served, by the size of its value (Minos §3.1).
 pub trait Placement {
@@ -52,6 +55,11 @@ pub(crate) trait Admin {
 
     /// The counts by prefix, if they are kept.
     fn prefixes(&self) -> Option<&Prefixes> {
+        None
+    }
+
+    /// What is observed of requests.
+    fn watch(&self) -> Option<&Watch> {
         None
     }
 
@@ -129,6 +137,8 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) fetched: Option<&'a Fetched>,
     /// The rack, if this is one of its nodes.
     pub(crate) rack: Option<&'a RackView<M>>,
+    /// Chooses the requests that are looked at.
+    pub(crate) probe: &'a Probe,
     /// Commands of these requests that other nodes execute.
     pub(crate) holes: Holes,
 }

@@ -23,6 +23,9 @@ pub(crate) fn report<M: Mode>(engine: &Engine<M>, admin: &dyn Admin, group: Stat
         StatsGroup::Settings | StatsGroup::Connections | StatsGroup::Flash | StatsGroup::Rack => {
             admin.stats(group, emit)
         }
+        StatsGroup::HotKeys | StatsGroup::LargeKeys | StatsGroup::Slow => {
+            admin.watch().into_iter().for_each(|watch| watch.emit(group, emit));
+        }
         StatsGroup::Minos => {
             admin.stats(group, emit);
             emit("store_lasting", &u8::from(engine.is_lasting()));
@@ -114,6 +117,9 @@ fn slabs<M: Mode>(store: &Engine<M>, emit: Emit<'_>) {
         slab("free_chunks", 0);
         slab("mem_requested", stats.item_bytes);
         slab("cmd_set", stats.stored);
+        // Not counted by class, but memcached_exporter takes no class without them.
+        slab("cas_hits", 0);
+        slab("cas_badval", 0);
         active += u64::from(stats.items > 0);
     }
     emit("active_slabs", &active);

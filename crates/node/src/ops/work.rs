@@ -70,6 +70,15 @@ impl<M: Mode> Work<M> {
         Self::Send { item, tail, sent_bytes: 0 }
     }
 
+    /// Length of the value, in bytes.
+    pub(crate) fn value_bytes(&self) -> u64 {
+        match self {
+            Self::Send { item, .. } => item.value().len() as u64,
+            Self::Receive { store, .. } | Self::Finish { store } => store.value_bytes() as u64,
+            Self::Collect { forward, .. } => forward.bytes.len() as u64,
+        }
+    }
+
     /// The class of the value, which determines the worker for it.
     pub(crate) fn class(&self) -> SizeClass {
         match self {

@@ -315,7 +315,7 @@ fn about<M: Mode, P: Placement>(
         Id::Wait => server::wait(call, tx),
         Id::Info => info::info(cx, session, call, tx),
         Id::ConfigGet | Id::ConfigSet | Id::ConfigResetStat => config::execute(cx, session, call, tx),
-        Id::SlowLogGet | Id::SlowLogLen | Id::SlowLogReset => server::slow_log(call, tx),
+        Id::SlowLogGet | Id::SlowLogLen | Id::SlowLogReset => server::slow_log(cx, call, tx),
         Id::LatencyLatest | Id::LatencyHistory | Id::LatencyReset | Id::LatencyHistogram => {
             server::latency(session, call, tx)
         }

@@ -29,6 +29,7 @@ mod set;
 mod strings;
 #[cfg(test)]
 mod tests;
+mod timed;
 mod together;
 mod transaction;
 

@@ -201,6 +201,7 @@ fn execute_on<M: Mode, P>(
         counters: cx.counters,
         placement: &mut Here,
         admin: cx.admin,
+        probe: cx.probe,
         prefixes: None,
         fetched: None,
         rack: None,

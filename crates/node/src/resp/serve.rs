@@ -11,7 +11,7 @@ use super::{
     call::Call,
     execute::{Outcome, Request, run},
     session::{Discard, RespSession},
-    set,
+    set, timed,
 };
 use crate::ops::{Context, Fetch, Lookup, Next, Placement};
 use crate::rack::Intent;
@@ -103,16 +103,21 @@ fn serve_burst<M: Mode, P: Placement>(
     let limits = session.limits();
     let tail = parse_burst(cx, &limits, input, &mut burst, *requests_left);
     stage(cx, &mut burst);
+    let looked_at = cx.probe.choose(burst.len()).unwrap_or(usize::MAX);
     let mut consumed = 0;
     for (at, Pending { request, end }) in burst.iter().enumerate() {
         *requests_left = requests_left.saturating_sub(1);
-        match run(cx, session, request, requests_left, tx) {
+        let outcome = match at == looked_at {
+            true => timed::execute(cx, session, request, requests_left, tx),
+            false => run(cx, session, request, requests_left, tx),
+        };
+        match outcome {
             Outcome::Done => consumed = *end,
-            Outcome::Ended(next) => return (*end, next),
+            Outcome::Ended(next) => return (*end, timed::noted(cx, request, next)),
             Outcome::Paused(Next::Fetch(fetch)) => {
                 return (consumed, Next::Fetch(Box::new(along(cx, *fetch, &burst[at + 1..]))));
             }
-            Outcome::Paused(next) => return (consumed, next),
+            Outcome::Paused(next) => return (consumed, timed::noted(cx, request, next)),
         }
         // More replies than these are sent first.
         if tx.len() >= session.replies_bytes_max {
@@ -259,6 +264,9 @@ fn begin<M: Mode, P: Placement>(
     let failure = match set::receive(cx, session, begun) {
         set::Receive::Away(work) => {
             session.unmute();
+            if let (Some(spec), Some(key)) = (find(begun.command.name()), begun.command.argument(1)) {
+                cx.probe.goes_away(spec.name, cx.store.hash(key), key);
+            }
             return (begun.at, Next::Away(work));
         }
         set::Receive::Wait(next) => return (0, next),

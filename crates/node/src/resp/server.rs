@@ -10,7 +10,10 @@ use super::{
     call::{Call, Done, NO_INTEGER, SYNTAX, fail, pause},
     session::RespSession,
 };
-use crate::ops::{self, Context, Fetch, Next, Placement};
+use crate::{
+    ops::{self, Context, Fetch, Next, Placement},
+    watch::{SlowRequest, Watch},
+};
 
 /// FLUSHDB and FLUSHALL. Above flash, the reply waits until all is removed.
 pub(super) fn flush<M: Mode, P: Placement>(
@@ -70,18 +73,46 @@ pub(super) fn wait<M: Mode>(call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
     Ok(())
 }
 
-/// SLOWLOG. Slow commands are not noted, so that the log is empty.
-pub(super) fn slow_log<M: Mode>(call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+/// Entries that SLOWLOG GET shows by default.
+const SLOW_SHOWN: usize = 10;
+
+/// SLOWLOG: the slow requests of all protocols that were looked at.
+pub(super) fn slow_log<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+    let watch = cx.admin.watch();
+    let slow = || watch.map(Watch::slow_requests).unwrap_or_default();
     match call.spec.id {
-        Id::SlowLogLen => compose::integer(tx, 0),
-        Id::SlowLogReset => tx.extend_from_slice(compose::OK),
-        _ => match call.command.argument(2).map(integer) {
-            None | Some(Some(-1..)) => compose::array(tx, 0),
-            Some(None) => return fail(NO_INTEGER),
-            Some(_) => return fail("ERR count should be greater than or equal to -1"),
-        },
+        Id::SlowLogLen => compose::integer(tx, slow().len() as i64),
+        Id::SlowLogReset => {
+            watch.into_iter().for_each(Watch::clear_slow);
+            tx.extend_from_slice(compose::OK);
+        }
+        _ => {
+            let shown = match call.command.argument(2).map(integer) {
+                None => SLOW_SHOWN,
+                Some(Some(-1)) => usize::MAX,
+                Some(Some(count @ 0..)) => usize::try_from(count).unwrap_or(usize::MAX),
+                Some(None) => return fail(NO_INTEGER),
+                Some(_) => return fail("ERR count should be greater than or equal to -1"),
+            };
+            let slow = slow();
+            compose::array(tx, slow.len().min(shown));
+            slow.iter().take(shown).for_each(|entry| slow_entry(entry, tx));
+        }
     }
     Ok(())
+}
+
+/// Number, time in seconds, duration in microseconds, command and key, client, and the client's name, which is not kept.
+fn slow_entry(entry: &SlowRequest, tx: &mut Vec<u8>) {
+    compose::array(tx, 6);
+    for number in [entry.number, entry.unix_s, entry.duration_us] {
+        compose::integer(tx, i64::try_from(number).unwrap_or(i64::MAX));
+    }
+    compose::array(tx, 2);
+    compose::bulk(tx, entry.command.as_bytes());
+    compose::bulk(tx, entry.key.front());
+    compose::bulk(tx, entry.client.as_bytes());
+    compose::bulk(tx, b"");
 }
 
 /// LATENCY. No events are noted.

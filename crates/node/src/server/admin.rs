@@ -19,7 +19,7 @@ use crate::ops::{
     Admin, CACHE_WAITS_MAX, Client, DELIMITER, Prefixes, WAITS_MAX, counters::Totals,
     receiving::ReceivePermit,
 };
-use crate::rack::RackCounters;
+use crate::{rack::RackCounters, watch::Watch};
 
 /// The counters of the native protocol in plain `stats`; `stats minos` has all.
 const NATIVE_GENERAL: [&str; 4] =
@@ -40,6 +40,10 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         Some(&self.prefixes)
     }
 
+    fn watch(&self) -> Option<&Watch> {
+        Some(&self.watch)
+    }
+
     fn reset(&self) {
         self.prefixes.clear();
         *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.all_totals();
@@ -51,6 +55,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
             StatsGroup::Settings => {
                 self.settings(emit);
                 self.resp_settings(emit);
+                self.watch.settings(emit);
             }
             StatsGroup::Connections => self.connections(emit),
             StatsGroup::Minos => self.policy(emit),
@@ -295,6 +300,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         let in_force = self.plan.in_force();
         in_force.decision.emit(emit);
         self.receiving.emit(emit);
+        self.watch.counters(emit);
         emit("detail_prefixes_dropped", &self.prefixes.dropped());
         if let Some(tls) = &self.config.tls {
             self.handshakes.tls.all().for_each(|(name, value)| emit(&format!("tls_{name}"), &value));

@@ -110,6 +110,8 @@ options! {
     buffer_bytes_max: usize = 256 << 10,
     /// Key prefixes that `stats detail` counts.
     detail_prefixes_max: usize = 512,
+    /// What is observed of requests.
+    watch: WatchConfig = WatchConfig::default(),
     /// True if a client may stop the server.
     allow_shutdown: bool = false,
     /// Time that a stopping server gives to transfers in progress.
@@ -176,6 +178,7 @@ impl ServerConfig {
         if let Some(access) = &self.access {
             bound("--acl-waiting", access.waiting_max as u64, 1, 1 << 20)?;
         }
+        self.watch.check()?;
         self.gathering.check()?;
         self.rack.as_ref().map_or(Ok(()), RackConfig::check)?;
         self.native.as_ref().map_or(Ok(()), NativeConfig::check)
@@ -251,10 +254,12 @@ macro_rules! choice {
 // After the macro that it uses.
 mod gathering;
 mod native;
+mod watch;
 
 pub use crate::rack::config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode};
 pub use gathering::{Gathering, Promote, VectorWidth};
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
+pub use watch::WatchConfig;
 
 /// A value that is out of its bounds.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

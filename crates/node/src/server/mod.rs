@@ -17,6 +17,6 @@ mod tls;
 pub use config::Verbosity;
 pub use control::LISTENERS_MAX;
 pub use mailbox::SwitchError;
-pub use operator::Operator;
+pub use operator::{Health, Operator};
 pub use start::{Server, StartError, ThreadPanicked};
 pub use stop::Stop;

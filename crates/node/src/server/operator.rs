@@ -18,7 +18,7 @@ use super::{
     mailbox::{SWITCH_MAX, Switch, SwitchError},
     shared::{PlanCell, Shared},
 };
-use crate::ops::report;
+use crate::{ops::report, watch::Watch};
 
 /// Time between two checks whether every worker has taken up a plan.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
@@ -28,6 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 pub struct Operator {
     server: Weak<dyn Operated>,
     plan: Arc<PlanCell>,
+    watch: Arc<Watch>,
 }
 
 impl Operator {
@@ -35,9 +36,9 @@ impl Operator {
     where
         Engine<M>: Sync,
     {
-        let plan = Arc::clone(&shared.plan);
+        let (plan, watch) = (Arc::clone(&shared.plan), Arc::clone(&shared.watch));
         let server: Weak<Shared<M, I>> = Arc::downgrade(shared);
-        Self { server, plan }
+        Self { server, plan, watch }
     }
 
     /// The design in force, or the last one of a stopped server.
@@ -60,6 +61,16 @@ impl Operator {
         if let Some(server) = self.server.upgrade() {
             server.stats(group, emit);
         }
+    }
+
+    /// What the workers have observed of requests, also once the server has stopped.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+
+    /// The state of the server's threads.
+    pub fn health(&self) -> Health {
+        self.server.upgrade().map_or(Health::Stopped, |server| server.health())
     }
 
     /// What the server has executed since it started; nothing once it has stopped.
@@ -86,12 +97,26 @@ impl fmt::Debug for Operator {
     }
 }
 
+/// The state of a server's threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// All serve.
+    Serving,
+    /// The server has been asked to stop, or one of its threads has ended by an error.
+    Stopping,
+    /// A worker has ended.
+    Broken,
+    /// The server has stopped.
+    Stopped,
+}
+
 /// A server of any mode and any poller.
 trait Operated: Send + Sync {
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError>;
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
     fn tier(&self) -> Option<Arc<Tier>>;
     fn load(&self) -> Load;
+    fn health(&self) -> Health;
     fn weigh(&self, weights: Arc<Weights>);
 }
 
@@ -118,6 +143,15 @@ where
 
     fn load(&self) -> Load {
         self.load()
+    }
+
+    fn health(&self) -> Health {
+        let left = self.workers_left.load(Ordering::Acquire);
+        match self.stop.is_requested() {
+            true => Health::Stopping,
+            false if left < self.workers.len() => Health::Broken,
+            false => Health::Serving,
+        }
     }
 
     fn weigh(&self, weights: Arc<Weights>) {

@@ -31,6 +31,7 @@ use crate::{
         registry::{Entry, Registry},
         session::Protocol,
     },
+    watch::Watch,
     worker::rings::WorkerShared,
 };
 
@@ -53,6 +54,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     /// The counters when they were last reset.
     pub(crate) counters_baseline: Mutex<Totals>,
     pub(crate) prefixes: Prefixes,
+    /// What the workers observe of requests.
+    pub(crate) watch: Arc<Watch>,
     /// The native protocol, if it is served.
     pub(crate) native: Option<NativeSide<M, I::Port>>,
     /// The memory for values that are still arriving over streams.

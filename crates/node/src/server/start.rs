@@ -51,6 +51,7 @@ use crate::{
         queue::RxQueue,
         session::{Protocol, StreamListener},
     },
+    watch::Watch,
     worker::{
         Worker, fetches::Fetches, flash::holds_replies, large_set::LargeSet, metrics::Metrics,
         rings::WorkerShared,
@@ -386,11 +387,10 @@ pub(crate) fn share<M: Mode, I: Io>(
         workers.push(worker(&config)?);
     }
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
-    if let Some(rack) = rack.as_ref().filter(|rack| !rack.config.is_managed()) {
-        rack.settle(&store);
-    }
+    rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
     let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
+    let watch = Watch::new(config.watch, histograms(&workers), config.clock);
     let shared = Shared {
         rack: rack.map(Arc::new),
         checks: Checks::new(config.access.as_ref()),
@@ -408,6 +408,7 @@ pub(crate) fn share<M: Mode, I: Io>(
         connections: Arc::default(),
         counters_baseline: Mutex::default(),
         prefixes: Prefixes::new(config.detail_prefixes_max),
+        watch: Arc::new(watch),
         native,
         tier,
         mailbox: Mailbox::new()?,
@@ -421,6 +422,10 @@ pub(crate) fn share<M: Mode, I: Io>(
 fn receiving<M: Mode>(config: &ServerConfig, store: &Engine<M>) -> Arc<Receiving> {
     let part = || store.memory_limit() / receiving::MEMORY_PART;
     Arc::new(Receiving::new(config.receive_memory_bytes.unwrap_or_else(part)))
+}
+
+fn histograms<M: Mode>(workers: &[WorkerShared<M>]) -> Vec<Arc<SharedHistogram>> {
+    workers.iter().map(|worker| Arc::clone(&worker.histogram)).collect()
 }
 
 /// The thread that passes this node's memory and attaches that of others, if the server is a node of a rack and others

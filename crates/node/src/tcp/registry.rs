@@ -124,6 +124,11 @@ impl Registration {
         self.entry.last_active.store(now, Ordering::Relaxed);
     }
 
+    /// Address of the client; empty if it has none.
+    pub(crate) fn peer_address(&self) -> String {
+        self.entry.peer_address.clone()
+    }
+
     /// Time at which the client was last active.
     pub(crate) fn last_active(&self) -> Seconds {
         self.entry.last_active()

@@ -7,7 +7,7 @@ use minos_engine::Mode;
 use minos_net::{Interest, Progress};
 
 use super::{connection::Connection, patience::Patience};
-use crate::ops::Work;
+use crate::{ops::Work, watch::Timed};
 
 /// A connection and the large value that is sent or received on it. Workers hand over the whole transfer, so
 /// that one worker at a time uses the connection (Minos §3.1 hands over the request).
@@ -20,6 +20,8 @@ pub(crate) struct Transfer<M: Mode> {
     pub(crate) moved_bytes: u64,
     /// The time that it has waited for its client, on whatever worker.
     pub(crate) patience: Patience,
+    /// Its times so far, if they are looked at.
+    pub(crate) timed: Option<Box<Timed>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub(crate) enum Slice {
 impl<M: Mode> Transfer<M> {
     /// A transfer that has moved nothing yet.
     pub(crate) fn new(connection: Box<Connection>, work: Work<M>, patience: Patience) -> Self {
-        Self { connection, work, moved_bytes: 0, patience }
+        Self { connection, work, moved_bytes: 0, patience, timed: None }
     }
 
     pub(crate) fn class(&self) -> SizeClass {

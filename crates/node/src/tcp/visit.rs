@@ -32,6 +32,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Continue => self.serve(&mut connection, requests_max),
             other => other,
         };
+        self.end_sample(&connection);
         Some(match next {
             Next::Continue | Next::NeedMore { .. } | Next::Blocked => {
                 Arrival::Back { connection, has_more: false }
@@ -41,7 +42,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Away(work) => {
                 // The replies so far are sent together with the value.
                 self.keep_replies(&mut connection, &self.transmit_buffer);
-                self.pass_or_serve(Box::new(Transfer::new(connection, work, Patience::new(self.now))));
+                let mut transfer = Transfer::new(connection, work, Patience::new(self.now));
+                transfer.timed = self.probe.take_away(self.now);
+                self.pass_or_serve(Box::new(transfer));
                 return None;
             }
             Next::Fetch(fetch) => {
@@ -61,12 +64,14 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 Arrival::Back { connection, has_more: true }
             }
             Next::Forward(forwards) => {
+                drop(self.probe.take_away(self.now));
                 let replies = std::mem::take(&mut self.transmit_buffer);
                 self.forward(connection, *forwards, &replies);
                 self.transmit_buffer = replies;
                 return None;
             }
             Next::Durable(next) => {
+                drop(self.probe.take_away(self.now));
                 self.keep_replies(&mut connection, &self.transmit_buffer);
                 self.hold(Holder::Connection(connection, *next));
                 return None;
@@ -253,13 +258,23 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return Next::Close;
         }
         self.mine.counters.bytes_written.add(bytes.len() as u64);
-        match connection.stream.send(bytes) {
+        let sent = connection.stream.send(bytes);
+        self.end_sample(connection);
+        match sent {
             Progress::Bytes(sent) if sent == bytes.len() => return Next::Continue,
             Progress::Bytes(sent) => self.keep_replies(connection, &bytes[sent..]),
             Progress::Blocked => self.keep_replies(connection, bytes),
             Progress::Closed => return Next::Close,
         }
         Next::Blocked
+    }
+
+    /// Ends the request that the probe has chosen, if there is one: its reply was just sent, or is kept.
+    #[inline]
+    fn end_sample(&self, connection: &Connection) {
+        if self.probe.is_pending() {
+            self.probe.sent(self.now, self.now_s, || connection.registration.peer_address());
+        }
     }
 
     /// Keeps replies until the socket takes them.
@@ -295,6 +310,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             prefixes: shared.prefixes.enabled(),
             fetched: None,
             rack: self.rack.as_ref(),
+            probe: &self.probe,
             holes: Holes::default(),
         };
         (context, &mut self.transmit_buffer)

@@ -15,9 +15,11 @@ use crate::{
     datagram::Datagrams,
     ops::{Finished, LINE_END, Next, Work},
     tcp::{
+        connection::Connection,
         queue::Arrival,
         transfer::{Slice, Transfer},
     },
+    watch::Stage,
 };
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
@@ -67,13 +69,14 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     /// Serves a transfer to its end here and now, as far as its socket allows.
-    pub(crate) fn serve_inline(&mut self, transfer: Box<Transfer<M>>) {
+    pub(crate) fn serve_inline(&mut self, mut transfer: Box<Transfer<M>>) {
         self.mine.metrics.large_inline.add(1);
         // Helpers serve this worker's queue meanwhile.
         let queue = self.id.index();
         let helpers = self.placement.assignment().helped_by[queue].without(self.id);
         self.shared.wake_sleepers(helpers, queue, 1);
         let begun = Instant::now();
+        transfer.timed.iter_mut().for_each(|timed| timed.taken());
         self.serve_to_the_end(transfer);
         self.count_large(begun);
     }
@@ -101,7 +104,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// store that still has to copy bytes comes back as a transfer.
     fn complete(&mut self, transfer: Transfer<M>) -> Option<Box<Transfer<M>>> {
         self.count_moved(&transfer);
-        let Transfer { mut connection, work, patience, .. } = transfer;
+        let Transfer { mut connection, work, patience, timed, .. } = transfer;
+        let bytes = work.value_bytes();
+        let last = if matches!(work, Work::Send { .. }) { Stage::Tx } else { Stage::Service };
         let next = match work {
             Work::Send { .. } => Next::Continue,
             Work::Collect { forward, .. } => {
@@ -116,10 +121,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 cx.fetched = fetched.as_deref();
                 match store.finish(&cx, tx) {
                     Finished::Answered if self.holds_replies() || self.owed().is_some() => {
-                        let replies = std::mem::take(&mut self.transmit_buffer);
-                        connection.output.append(&replies);
-                        self.mine.counters.bytes_written.add(replies.len() as u64);
-                        self.transmit_buffer = replies;
+                        connection.output.append(&self.transmit_buffer);
+                        self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64);
                         self.mine.metrics.large_completed.add(1);
                         self.hold(Holder::Connection(connection, Next::Yield));
                         return None;
@@ -140,7 +143,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                         return Some(Box::new(Transfer::new(connection, work, patience)));
                     }
                     Finished::Copy(store) => {
-                        return Some(Box::new(Transfer::new(connection, Work::Finish { store }, patience)));
+                        let work = Work::Finish { store };
+                        let transfer = Transfer::new(connection, work, patience);
+                        return Some(Box::new(Transfer { timed, ..transfer }));
                     }
                     Finished::Fetch(fetch) => {
                         let waiter = Waiter::Connection(connection);
@@ -150,14 +155,21 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 }
             }
         };
+        if let Some(timed) = timed {
+            self.probe.ended(&timed, (last, bytes), self.now_s, || connection.registration.peer_address());
+        }
+        self.return_home(connection, matches!(next, Next::Close));
+        None
+    }
+
+    /// Returns the connection of a request that has ended to its queue.
+    fn return_home(&mut self, connection: Box<Connection>, is_broken: bool) {
         self.mine.metrics.large_completed.add(1);
         connection.registration.active(self.now_s);
         let home = connection.home;
-        let is_broken = matches!(next, Next::Close);
         let arrival =
             if is_broken { Arrival::Ended(connection) } else { Arrival::Back { connection, has_more: true } };
         self.send_home(home, arrival);
-        None
     }
 
     fn count_moved(&self, transfer: &Transfer<M>) {

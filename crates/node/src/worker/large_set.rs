@@ -72,7 +72,8 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
         self.poller.descriptor()
     }
 
-    pub(crate) fn insert(&mut self, transfer: Box<Transfer<M>>, now: Instant) {
+    pub(crate) fn insert(&mut self, mut transfer: Box<Transfer<M>>, now: Instant) {
+        transfer.timed.iter_mut().for_each(|timed| timed.taken());
         let remaining_bytes = transfer.remaining_bytes();
         let entry = Entry { transfer, remaining_bytes, waits_since: now, watched: false };
         let index = self.free.pop().unwrap_or_else(|| {

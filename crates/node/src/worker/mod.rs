@@ -40,6 +40,7 @@ use crate::{
     rack::{Links, RackView},
     server::shared::Shared,
     tcp::connection::Connection,
+    watch::Probe,
 };
 use fetches::Fetches;
 use housekeeping::Housekeeping;
@@ -62,6 +63,8 @@ pub(crate) struct Worker<'s, M: Mode, I: Io> {
     pub(crate) mine: &'s WorkerShared<M>,
     pub(crate) id: WorkerId,
     pub(crate) placement: WorkerPlacement,
+    /// Chooses the requests that are looked at.
+    pub(crate) probe: Probe,
     pub(crate) large: LargeSet<M, I::Poller>,
     /// Requests that wait for items from flash, if the store is above one.
     pub(crate) fetches: Option<Fetches<M>>,
@@ -99,6 +102,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let histogram = Arc::clone(&mine.histogram);
         Self {
             placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
+            probe: shared.watch.probe(id.index()),
             large,
             fetches,
             rack: rack_view(shared, id),
@@ -194,6 +198,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 
     /// Acts on a plan that was just taken over.
     fn note_plan(&mut self) {
+        let small_max = self.placement.small_max();
+        self.probe.set_small_max(small_max);
+        self.datagrams.iter().for_each(|datagrams| datagrams.set_small_max(small_max));
         self.mine.metrics.role_changes.add(u64::from(self.placement.has_changed_role()));
         // This worker may no longer poll these queues or drain these rings.
         (0..self.shared.queues.len()).for_each(|queue| self.pass_on(queue));
@@ -266,6 +273,7 @@ fn datagrams<M: Mode, I: Io>(shared: &Shared<M, I>, id: WorkerId) -> Option<Data
     let counters = Arc::clone(&shared.worker(id).counters);
     let native = NativeWorker::new(Arc::clone(&side.core), id, counters, shared);
     let native = native.of_rack(rack_view(shared, id));
+    let native = native.with_probe(shared.watch.probe(id.index()));
     Some(Datagrams::new(native, side.ports.port(id.index()).burst()))
 }
 

@@ -105,6 +105,11 @@ impl WorkerPlacement {
         &self.duty
     }
 
+    /// The largest class that counts as small: the threshold, or what is cheap to copy where there is none.
+    pub(crate) fn small_max(&self) -> SizeClass {
+        if self.counts_sizes { self.plan().threshold } else { self.copied_max }
+    }
+
     /// True if requests go from the RX queues to rings.
     #[inline]
     pub(crate) fn enqueues(&self) -> bool {

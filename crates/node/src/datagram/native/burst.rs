@@ -43,6 +43,8 @@ pub(super) struct Burst<'b, M: Mode, P, E, H> {
     pub(super) permit: Option<Permit>,
     /// The cookie checked last: the datagrams of a message have one source, and mostly one cookie.
     pub(super) last_cookie: Option<(SocketAddr, u64, Check)>,
+    /// The client of the operation that the probe has chosen.
+    pub(super) looked_at: Option<SocketAddr>,
     /// Datagrams that were admitted.
     pub(super) admitted: u32,
     /// STATS that are still answered in this burst.
@@ -99,6 +101,9 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     pub(super) fn finish(&mut self, chunk: &mut Chunk<'_, 'b>) {
         self.execute_chunk(chunk);
         self.outlet.close();
+        if let Some(peer) = self.looked_at.take() {
+            self.cx.probe.sent(self.now, self.cx.now, || peer.to_string());
+        }
     }
 
     fn datagram<'d>(&mut self, chunk: &mut Chunk<'d, 'b>, peer: SocketAddr, datagram: &'d [u8]) {
@@ -282,12 +287,17 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         {
             rack.count(operation.key, intent(operation.opcode));
         }
+        let looked_at = self.cx.probe.choose(chunk.operations.len()).map(|at| (at, Instant::now()));
         for Pending { operation, to, lookup } in &chunk.operations {
             let to = &chunk.to[*to];
             match *lookup {
                 Lookup::Here(ref staged) => self.execute(to, operation, staged.as_ref()),
                 Lookup::There(owner, staged) => self.execute_elsewhere(to, operation, (owner, staged)),
             }
+        }
+        if let Some((at, begun)) = looked_at {
+            let Pending { operation, to, .. } = &chunk.operations[at];
+            self.look_at(operation, chunk.to[*to].peer, begun);
         }
         chunk.operations.clear();
         chunk.to.clear();

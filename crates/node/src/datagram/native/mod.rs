@@ -16,6 +16,7 @@ mod held;
 mod job;
 mod operate;
 mod outlet;
+mod probed;
 pub mod replay;
 pub mod sessions;
 mod shared;

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::ops::{Admin, Context, Fetch, Fetched, Placement, counters::Counters};
 use crate::rack::{Holes, RackView};
+use crate::watch::Probe;
 
 /// STATS answered in one burst. A report reads every partition, and its request is shorter than a GET.
 const REPORTS_MAX: u32 = 4;
@@ -76,6 +77,8 @@ pub struct NativeWorker<'s, M: Mode> {
     waits: Waits<M>,
     /// The rack as this worker sees it, if the server is one of its nodes.
     rack: Option<RackView<M>>,
+    /// Chooses the operations that are looked at.
+    probe: Probe,
     /// Holds a record that did not fit into a datagram.
     moved: Vec<u8>,
 }
@@ -106,12 +109,32 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             Arc::clone(&shared.transfer_counters[id.index()]),
         );
         let moved = Vec::with_capacity(shared.config.datagram_bytes);
-        Self { shared, id, counters, admin, transfers, waits: Waits::new(), rack: None, moved }
+        Self {
+            shared,
+            id,
+            counters,
+            admin,
+            transfers,
+            waits: Waits::new(),
+            rack: None,
+            probe: Probe::off(),
+            moved,
+        }
     }
 
     /// The same as a part of a node of a rack.
     pub(crate) fn of_rack(self, rack: Option<RackView<M>>) -> Self {
         Self { rack, ..self }
+    }
+
+    /// The same with a probe.
+    pub(crate) fn with_probe(self, probe: Probe) -> Self {
+        Self { probe, ..self }
+    }
+
+    /// The worker's probe.
+    pub(crate) fn probe(&self) -> &Probe {
+        &self.probe
     }
 
     /// Begins a turn with the newest routes of the rack; their version.
@@ -280,6 +303,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             prefixes: None,
             fetched: None,
             rack,
+            probe: &self.probe,
             holes: Holes::default(),
         };
         Burst {
@@ -301,6 +325,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
             ticket: None,
             permit: None,
             last_cookie: None,
+            looked_at: None,
             admitted: 0,
             reports_left: REPORTS_MAX,
         }

@@ -17,6 +17,7 @@ use minos_sched::WorkerId;
 use siphasher::sip::SipHasher24;
 
 use super::*;
+use crate::watch::Probe;
 use crate::{
     datagram::native::{
         AnswerTo, Seals, Sessions, SizeLimit,
@@ -130,6 +131,7 @@ impl Bench {
         run: impl FnOnce(&mut Transfers<StoreMode>, &Around<'_, '_, StoreMode, SizeLimit>, &mut Wire) -> R,
     ) -> R {
         let mut placement = SizeLimit { class_max: SizeClass::of(1 << 30), large_worker: None };
+        let probe = Probe::off();
         let cx = Context {
             store: &self.store,
             clock: &self.clock,
@@ -140,6 +142,7 @@ impl Bench {
             prefixes: None,
             fetched: None,
             rack: None,
+            probe: &probe,
             holes: crate::rack::Holes::default(),
         };
         let around = Around {
