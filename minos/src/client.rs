@@ -1,4 +1,6 @@
-//! `minos get`, `set`, `del` and `stats`: a server from the command line, by the native protocol.
+//! `minos get`, `set`, `del` and `stats`: a server from the command line, by the native protocol or memcached's.
+
+mod plain;
 
 use std::{
     env, fs,
@@ -13,6 +15,7 @@ use clap::Args;
 use minos_client::{Config, DEFAULT_PORT, Error, ReadBy, Secret, StoreOptions, blocking::Client};
 
 use crate::time::parse_time;
+use plain::Plain;
 
 /// How a command ended, as scripts see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,14 +50,19 @@ pub(crate) fn show(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::
 /// Longest value that a command handles, in bytes: the upper bound of any server.
 const VALUE_BYTES_MAX: u64 = minos_base::VALUE_BYTES_MAX;
 
+/// Time in which a server on this machine answers, unless it has no native port.
+const HERE_WITHIN: Duration = Duration::from_millis(200);
+/// The memcached server that is tried where nothing else is named and nothing answers.
+const PLAIN_DEFAULT: &str = "127.0.0.1:11211";
+
 /// Names the server where the command line does not.
 const SERVER_VARIABLE: &str = "MINOS_SERVER";
 
 /// The server, and how to speak to it.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Server, as minos://HOST:PORT or HOST:PORT: the address of its --native [default: $MINOS_SERVER, or
-    /// 127.0.0.1:11311]
+    /// Server, as minos://HOST:PORT or HOST:PORT: the address of its --native; or memcached://HOST:PORT [default:
+    /// $MINOS_SERVER, or 127.0.0.1:11311, or memcached://127.0.0.1:11211 if nothing answers there]
     #[arg(long, short, value_name = "ADDR")]
     server: Option<String>,
 
@@ -74,16 +82,112 @@ pub(crate) struct ServerArgs {
 
 impl ServerArgs {
     /// A client of the server, which has answered.
-    fn connect(&self) -> anyhow::Result<Client> {
-        let mut config =
-            Config::new().timeout(self.timeout).value_bytes_max(VALUE_BYTES_MAX).read_by(self.reads);
+    fn connect(&self) -> anyhow::Result<Remote> {
+        let named =
+            self.server.clone().or_else(|| env::var(SERVER_VARIABLE).ok().filter(|it| !it.is_empty()));
+        let Some(server) = named else {
+            let native =
+                self.connect_native(&format!("127.0.0.1:{DEFAULT_PORT}"), self.timeout.min(HERE_WITHIN));
+            return native.map(Remote::Native).or_else(|error| {
+                let plain = Plain::connect(PLAIN_DEFAULT, self.timeout).map(Remote::Plain);
+                let tried = format!("{error:#}; nor memcached://{PLAIN_DEFAULT}");
+                plain.context(tried).context("start one by `minos serve`, or name one by --server")
+            });
+        };
+        match server.strip_prefix("memcached://") {
+            Some(address) => Plain::connect(address, self.timeout).map(Remote::Plain),
+            None => self.connect_native(&server, self.timeout).map(Remote::Native),
+        }
+    }
+
+    fn connect_native(&self, server: &str, timeout: Duration) -> anyhow::Result<Box<Client>> {
+        let mut config = Config::new().timeout(timeout).value_bytes_max(VALUE_BYTES_MAX).read_by(self.reads);
         if let Some(path) = &self.secret_file {
             config = config.secret(&secret(path)?);
         }
-        let server =
-            self.server.clone().or_else(|| env::var(SERVER_VARIABLE).ok().filter(|it| !it.is_empty()));
-        let server = server.unwrap_or_else(|| format!("127.0.0.1:{DEFAULT_PORT}"));
-        Client::connect(&server, config).with_context(|| format!("cannot use the server {server}"))
+        Client::connect(server, config)
+            .map(Box::new)
+            .with_context(|| format!("cannot use the server {server}"))
+    }
+}
+
+/// A server, by the protocol that it serves.
+enum Remote {
+    Native(Box<Client>),
+    Plain(Plain),
+}
+
+/// A stored value, with what is known of it.
+struct Found {
+    flags: u32,
+    cas: u64,
+    bytes: Vec<u8>,
+}
+
+/// When a value is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    Always,
+    IfNone,
+    IfSome,
+}
+
+impl Remote {
+    fn get(&mut self, keys: &[String]) -> Vec<anyhow::Result<Option<Found>>> {
+        let Self::Native(client) = self else { return self.plain(keys, Plain::get) };
+        let found =
+            |value: minos_client::Value| Found { flags: value.flags, cas: value.cas, bytes: value.bytes };
+        client.get_many(keys).into_iter().map(|result| Ok(result?.map(found))).collect()
+    }
+
+    fn delete(&mut self, keys: &[String]) -> Vec<anyhow::Result<bool>> {
+        let Self::Native(client) = self else { return self.plain(keys, Plain::delete) };
+        client.delete_many(keys).into_iter().map(|result| Ok(result?)).collect()
+    }
+
+    fn plain<T>(
+        &mut self,
+        keys: &[String],
+        call: fn(&mut Plain, &str) -> anyhow::Result<T>,
+    ) -> Vec<anyhow::Result<T>> {
+        let Self::Plain(plain) = self else { return Vec::new() };
+        keys.iter().map(|key| call(plain, key)).collect()
+    }
+
+    /// True if it was stored.
+    fn store(
+        &mut self,
+        when: When,
+        key: &str,
+        value: Vec<u8>,
+        (flags, ttl): (u32, Option<Duration>),
+    ) -> anyhow::Result<bool> {
+        let client = match self {
+            Self::Native(client) => client,
+            Self::Plain(plain) => return plain.store(when, key, &value, (flags, ttl)),
+        };
+        let mut options = StoreOptions::new().flags(flags);
+        if let Some(ttl) = ttl {
+            options = options.ttl(ttl);
+        }
+        Ok(match when {
+            When::Always => Some(client.put_with(key, value, options)?),
+            When::IfNone => client.add(key, value, options)?,
+            When::IfSome => client.replace(key, value, options)?,
+        }
+        .is_some())
+    }
+
+    /// The lines of a group; none if there is no such group.
+    fn stats(&mut self, group: &str) -> anyhow::Result<Vec<(String, String)>> {
+        match self {
+            Self::Plain(plain) => plain.stats(group),
+            Self::Native(client) => match client.stats(group) {
+                // The server does not know the group: the request has no other argument.
+                Err(Error::BadRequest) => Ok(Vec::new()),
+                result => Ok(result?),
+            },
+        }
     }
 }
 
@@ -120,7 +224,7 @@ impl GetArgs {
     pub(crate) fn run(&self) -> anyhow::Result<Ended> {
         let mut client = self.server.connect()?;
         let mut ended = Ended::Found;
-        for (key, result) in self.keys.iter().zip(client.get_many(&self.keys)) {
+        for (key, result) in self.keys.iter().zip(client.get(&self.keys)) {
             let Some(value) = result.map_err(|error| anyhow!("{key}: {error}"))? else {
                 eprintln!("minos: {key}: not found");
                 ended = Ended::Missing;
@@ -174,22 +278,16 @@ pub(crate) struct SetArgs {
 impl SetArgs {
     pub(crate) fn run(&self) -> anyhow::Result<Ended> {
         let value = self.value()?;
-        let mut options = StoreOptions::new().flags(self.flags);
-        if let Some(ttl) = self.ttl {
-            options = options.ttl(ttl);
-        }
-        let mut client = self.server.connect()?;
-        let stored = if self.add {
-            client.add(&self.key, value, options)?
-        } else if self.replace {
-            client.replace(&self.key, value, options)?
-        } else {
-            Some(client.put_with(&self.key, value, options)?)
+        let when = match (self.add, self.replace) {
+            (true, _) => When::IfNone,
+            (_, true) => When::IfSome,
+            _ => When::Always,
         };
-        if stored.is_none() {
+        let is_stored = self.server.connect()?.store(when, &self.key, value, (self.flags, self.ttl))?;
+        if !is_stored {
             eprintln!("minos: {}: not stored", self.key);
         }
-        Ok(if stored.is_some() { Ended::Found } else { Ended::Missing })
+        Ok(if is_stored { Ended::Found } else { Ended::Missing })
     }
 
     fn value(&self) -> anyhow::Result<Vec<u8>> {
@@ -221,7 +319,7 @@ impl DelArgs {
     pub(crate) fn run(&self) -> anyhow::Result<Ended> {
         let mut client = self.server.connect()?;
         let mut ended = Ended::Found;
-        for (key, result) in self.keys.iter().zip(client.delete_many(&self.keys)) {
+        for (key, result) in self.keys.iter().zip(client.delete(&self.keys)) {
             if !result.map_err(|error| anyhow!("{key}: {error}"))? {
                 eprintln!("minos: {key}: not found");
                 ended = Ended::Missing;
@@ -246,11 +344,7 @@ pub(crate) struct StatsArgs {
 
 impl StatsArgs {
     pub(crate) fn run(&self) -> anyhow::Result<Ended> {
-        let lines = match self.server.connect()?.stats(&self.group) {
-            // The server does not know the group: the request has no other argument.
-            Err(Error::BadRequest) => Vec::new(),
-            result => result?,
-        };
+        let lines = self.server.connect()?.stats(&self.group)?;
         if lines.is_empty() {
             eprintln!("minos: {}: no such group of statistics", self.group);
             return Ok(Ended::Missing);

@@ -58,3 +58,32 @@ fn commands_of_redis_are_executed() {
     assert!(said.ends_with("(integer) -1\n"), "{said}");
     assert!(cli(&url, &[], "help\n").contains(" SETRANGE "));
 }
+
+/// Runs `minos` with arguments; its exit code and what it prints.
+fn minos(arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(MINOS).args(arguments).env_remove("MINOS_SERVER").output().unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (output.status.code().unwrap(), text)
+}
+
+#[test]
+fn get_set_del_and_stats_speak_memcacheds_protocol() {
+    for server in
+        [Server::minos(Path::new(MINOS), &["--memory=64m"]).unwrap(), Server::memcached(&[]).unwrap()]
+    {
+        let server = format!("--server=memcached://{}", server.address());
+        let ask = |arguments: &[&str]| minos(&[arguments, &[&server]].concat());
+        assert_eq!(ask(&["set", "k y", "value", "--flags=7", "--ttl=100s"]), (0, String::new()));
+        assert_eq!(ask(&["set", "k y", "x", "--add"]), (1, "minos: k y: not stored\n".to_owned()));
+        assert_eq!(ask(&["set", "other", "x", "--replace"]), (1, "minos: other: not stored\n".to_owned()));
+        let (code, verbose) = ask(&["get", "-v", "k y"]);
+        assert!(code == 0 && verbose.starts_with("k y 7 5 ") && verbose.ends_with("\nvalue\n"), "{verbose}");
+        assert_eq!(ask(&["get", "k y", "none"]), (1, "value\nminos: none: not found\n".to_owned()));
+        assert_eq!(ask(&["del", "k y"]), (0, String::new()));
+        assert_eq!(ask(&["del", "k y"]), (1, "minos: k y: not found\n".to_owned()));
+        assert!(ask(&["stats"]).1.contains("curr_items"));
+        assert_eq!(ask(&["stats", "nonsense"]).0, 1);
+    }
+    let (code, text) = minos(&["get", "k", "--server=memcached://127.0.0.1:1"]);
+    assert!(code == 2 && text.contains("cannot use the server memcached://127.0.0.1:1"), "{text}");
+}

@@ -5,7 +5,7 @@ use std::io::Read;
 use anyhow::ensure;
 
 use super::Remote;
-use crate::transfer::Connection;
+use crate::transfer::{Connection, PATIENCE};
 
 const NAMES: &[&str] = &[
     "add",
@@ -52,7 +52,7 @@ pub(super) struct Memcached {
 impl Memcached {
     pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
         let names = NAMES.iter().map(|&name| name.to_owned()).collect();
-        Ok(Self { connection: Connection::open(address)?, names })
+        Ok(Self { connection: Connection::open(address, PATIENCE)?, names })
     }
 
     /// Appends the bytes that follow a line which announces them.

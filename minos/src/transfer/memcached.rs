@@ -21,7 +21,7 @@ const SENT_BYTES_MAX: usize = 256 << 10;
 /// Longest value that is taken, in bytes.
 const VALUE_BYTES_MAX: u64 = minos_base::VALUE_BYTES_MAX;
 /// A server that says nothing for so long has failed.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Times that a server is asked for its keys, which lists them to one client at a time.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
@@ -35,11 +35,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(address: &str) -> anyhow::Result<Self> {
+    /// Connects. A server that says nothing for `patience` has failed.
+    pub(crate) fn open(address: &str, patience: Duration) -> anyhow::Result<Self> {
         let stream = TcpStream::connect(address).context("cannot connect")?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
         Ok(Self { reader: BufReader::with_capacity(64 << 10, stream), line: Vec::new() })
     }
 
@@ -68,9 +69,9 @@ pub(super) struct MemcachedSource {
 
 impl MemcachedSource {
     pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
-        let values = Connection::open(address)?;
+        let values = Connection::open(address, PATIENCE)?;
         for _ in 0..ATTEMPTS {
-            let mut keys = Connection::open(address)?;
+            let mut keys = Connection::open(address, PATIENCE)?;
             keys.send(b"lru_crawler metadump all\r\n")?;
             // The first line alone tells whether there is a list.
             let first = keys.reader.fill_buf()?;
@@ -156,7 +157,7 @@ pub(super) struct MemcachedSink(Connection);
 
 impl MemcachedSink {
     pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
-        Connection::open(address).map(Self)
+        Connection::open(address, PATIENCE).map(Self)
     }
 
     /// Sends stores that answer only if they fail. Returns the reasons of failures.
@@ -208,11 +209,18 @@ impl Sink for MemcachedSink {
 }
 
 /// A key as a meta command names it, and the flag that says how.
-fn word_of(key: &[u8]) -> (Vec<u8>, &'static [u8]) {
+pub(crate) fn word_of(key: &[u8]) -> (Vec<u8>, &'static [u8]) {
     if key.iter().all(|&byte| byte > b' ' && byte != 0x7f) {
         return (key.to_vec(), b"");
     }
     (BASE64_STANDARD.encode(key).into_bytes(), b" b")
+}
+
+/// An expiry so long from now, as a client writes it.
+pub(crate) fn exptime_of_ttl(ttl: Duration) -> i64 {
+    let now_ms = unix_ms();
+    let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    exptime(now_ms.saturating_add(ttl_ms), now_ms)
 }
 
 /// An expiry as a client writes it; -1 if it has passed.

@@ -15,7 +15,7 @@ use anyhow::{Context, ensure};
 use clap::Args;
 
 use file::{DumpReader, DumpWriter};
-pub(crate) use memcached::Connection;
+pub(crate) use memcached::{Connection, PATIENCE, exptime_of_ttl, word_of};
 use memcached::{MemcachedSink, MemcachedSource};
 use redis::RedisSource;
 
