@@ -235,3 +235,24 @@ fn a_rack_does_not_serve_it() {
     let said = common::refusal(&["--resp=127.0.0.1:0", "--rack=r", "--node=0"]);
     assert!(said.contains("--resp") && said.contains("--rack"), "{said}");
 }
+
+#[test]
+fn slow_requests_are_logged() {
+    let (server, _) = start(&["--watch=1"]);
+    let mut client = Client::connect(server.address()).unwrap();
+    let mut ask = |line: &str| client.ask(line).unwrap();
+    assert_eq!(ask("CONFIG SET slowlog-log-slower-than x").split(' ').next(), Some("-ERR"));
+    assert_eq!(ask("CONFIG SET slowlog-log-slower-than -1"), "+OK");
+    assert_eq!(ask("SET quick 1"), "+OK");
+    assert_eq!(ask("SLOWLOG RESET"), "+OK");
+    assert_eq!(ask("SLOWLOG LEN"), ":0", "the control");
+    assert_eq!(ask("CONFIG SET slowlog-log-slower-than 0"), "+OK");
+    assert_eq!(ask("SET slow 1"), "+OK");
+    let begun = Instant::now();
+    while ask("SLOWLOG LEN") == ":0" {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+    client.send("SLOWLOG GET -1\r\nPING\r\n").unwrap();
+    let lines: Vec<_> = std::iter::from_fn(|| client.line().ok().filter(|line| line != "+PONG")).collect();
+    assert!(lines.windows(3).any(|lines| lines[0] == "set" && lines[2] == "slow"), "{lines:?}");
+}

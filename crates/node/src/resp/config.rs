@@ -1,15 +1,21 @@
 //! CONFIG: the options that Redis' clients and tools ask for.
 
 use minos_engine::Mode;
-use minos_proto::resp::{Id, compose, unsigned};
+use minos_proto::resp::{Id, compose, integer, unsigned};
 
 use super::{
     call::{Call, Done, Failure, fail},
     glob,
     session::RespSession,
 };
-use crate::ops::{Context, Placement};
+use crate::{
+    ops::{Context, Placement},
+    watch::{NEVER_SLOW_US, Watch},
+};
 use minos_base::StatsGroup;
+
+/// Requests that take so many microseconds are slow; -1 for none.
+const SLOW: &str = "slowlog-log-slower-than";
 
 /// Executes a subcommand of CONFIG.
 pub(super) fn execute<M: Mode, P: Placement>(
@@ -55,6 +61,10 @@ fn options<M: Mode, P>(cx: &Context<'_, M, P>) -> Vec<(&'static str, String)> {
         };
         found.push((name, value.to_string()));
     });
+    let watch = cx.admin.watch();
+    let slow_us = watch.map(Watch::slow_us).and_then(|slow_us| i64::try_from(slow_us).ok());
+    found.push((SLOW, slow_us.unwrap_or(-1).to_string()));
+    found.push(("slowlog-max-len", watch.map_or(0, |watch| watch.config().slow_requests).to_string()));
     found.extend([
         ("maxmemory", cx.store.memory_limit().to_string()),
         ("proto-max-bulk-len", cx.store.value_bytes_max().to_string()),
@@ -62,8 +72,6 @@ fn options<M: Mode, P>(cx: &Context<'_, M, P>) -> Vec<(&'static str, String)> {
         ("save", String::new()),
         ("appendonly", "no".to_owned()),
         ("cluster-enabled", "no".to_owned()),
-        ("slowlog-log-slower-than", "-1".to_owned()),
-        ("slowlog-max-len", "0".to_owned()),
         ("latency-tracking", "no".to_owned()),
         ("notify-keyspace-events", String::new()),
     ]);
@@ -90,14 +98,14 @@ fn get<M: Mode, P>(
     Ok(())
 }
 
-/// Sets options; only the memory limit can change. Nothing is set if one is refused.
+/// Sets options; the memory limit and the threshold of the slow log can change. Nothing is set if one is refused.
 fn set<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failure> {
     if !call.command.len().is_multiple_of(2) {
         return Err("ERR wrong number of arguments for 'config|set' command".into());
     }
     let known = options(cx);
     let mut arguments = call.command.arguments(2);
-    let mut limit_bytes = None;
+    let (mut limit_bytes, mut slow_us) = (None, None);
     while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
         let lower = name.to_ascii_lowercase();
         let text = String::from_utf8_lossy(&lower);
@@ -114,6 +122,11 @@ fn set<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failur
             Some(("maxmemory", _)) => {
                 limit_bytes = Some(bytes(value).ok_or_else(|| refuse("argument must be a memory value"))?);
             }
+            Some((name, _)) if *name == SLOW => {
+                let us = integer(value).filter(|&us| us >= -1);
+                let us = us.ok_or_else(|| refuse("argument must be a number of microseconds, or -1"))?;
+                slow_us = Some(u64::try_from(us).unwrap_or(NEVER_SLOW_US));
+            }
             // An option that gets the value that it has is set.
             Some((_, present)) if present.as_bytes().eq_ignore_ascii_case(value) => {}
             Some(_) => return Err(refuse("can't set immutable config")),
@@ -124,7 +137,11 @@ fn set<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failur
             "ERR CONFIG SET failed (possibly related to argument 'maxmemory') - the server has less memory"
                 .into(),
         ),
-        _ => Ok(()),
+        _ => {
+            let watch = cx.admin.watch().zip(slow_us);
+            watch.into_iter().for_each(|(watch, slow_us)| watch.set_slow_us(slow_us));
+            Ok(())
+        }
     }
 }
 

@@ -239,10 +239,14 @@ fn serve_line<M: Mode, P: Placement>(
         Ok(()) => match (!rewritten.is_empty()).then(|| parse(&rewritten, &CHECKED)) {
             Some(Parsed::Command(command, _)) => {
                 let request = request(cx, command);
-                match run(cx, session, &request, requests_left, tx) {
+                let outcome = match cx.probe.choose(1) {
+                    Some(_) => timed::execute(cx, session, &request, requests_left, tx),
+                    None => run(cx, session, &request, requests_left, tx),
+                };
+                match outcome {
                     Outcome::Done => (bytes, Next::Continue),
-                    Outcome::Ended(next) => (bytes, next),
-                    Outcome::Paused(next) => (0, next),
+                    Outcome::Ended(next) => (bytes, timed::noted(cx, &request, next)),
+                    Outcome::Paused(next) => (0, timed::noted(cx, &request, next)),
                 }
             }
             _ => (bytes, Next::Continue),
