@@ -134,6 +134,15 @@ pub(crate) fn minos_native(
     })
 }
 
+/// Minos with `options`, measured by Redis' protocol.
+pub(crate) fn minos_resp(program: &Path, cpus: &str, options: &[&str]) -> anyhow::Result<Contestant> {
+    let contestant = minos_at("Minos, RESP", program, cpus, |address| {
+        [&["--memcached", "127.0.0.1:0", "--resp", address], options].concat().join(" ")
+    })?;
+    // Its plan is asked for by memcached's protocol.
+    Ok(Contestant { scheme: "resp", is_minos: false, ..contestant })
+}
+
 fn minos_at(
     name: &'static str,
     program: &Path,

@@ -13,6 +13,7 @@ const PIPELINES: [&str; 3] = ["1", "16", "64"];
 pub(super) fn measure(bench: &Bench) -> anyhow::Result<Report> {
     let contestants = [
         contestants::minos("Minos", &bench.program, "0", &["--workers", "1", "--poll", "sleep"])?,
+        contestants::minos_resp(&bench.program, "0", &["--workers", "1", "--poll", "sleep"])?,
         contestants::memcached("0", 1)?,
         contestants::redis("0")?,
     ];

@@ -24,7 +24,7 @@ pub(super) struct Extent {
 
 /// The servers to compare, and the placement of servers and driver.
 struct Contest {
-    contestants: [Contestant; 4],
+    contestants: [Contestant; 5],
     place: &'static str,
     driver: &'static [&'static str],
     pace: Pace,
@@ -67,6 +67,7 @@ pub(super) fn on_one_processor(program: &Path, extent: &Extent, out: &Path) -> a
     let contestants = [
         contestants::minos("Minos", program, "0", &["--workers", "1"])?,
         contestants::minos("Minos, keyhash", program, "0", &["--workers", "1", "--dispatch", "keyhash"])?,
+        contestants::minos_resp(program, "0", &["--workers", "1"])?,
         contestants::memcached("0", 1)?,
         contestants::redis("0")?,
     ];
@@ -82,6 +83,7 @@ pub(super) fn on_two_processors(program: &Path, extent: &Extent, out: &Path) -> 
     let contestants = [
         contestants::minos("Minos", program, "0,1", &sleeping)?,
         contestants::minos("Minos, keyhash", program, "0,1", &unaware)?,
+        contestants::minos_resp(program, "0,1", &sleeping)?,
         contestants::memcached("0,1", 2)?,
         contestants::redis("0,1")?,
     ];
