@@ -6,6 +6,7 @@ use minos_proto::resp::{Flag, Group, Id, Spec, Version, compose, find, find_subc
 use super::{
     call::{Call, Done, Failure, SYNTAX, fail},
     glob,
+    rights::categories_of,
     session::RespSession,
 };
 
@@ -61,8 +62,8 @@ fn describe(spec: &Spec, version: Version, tx: &mut Vec<u8>) {
     compose::integer(tx, spec.keys.first.into());
     compose::integer(tx, spec.keys.last.into());
     compose::integer(tx, spec.keys.step.into());
-    compose::set(tx, spec.categories().count(), version);
-    spec.categories().for_each(|name| compose::simple(tx, &format!("@{name}")));
+    compose::set(tx, categories_of(spec).count(), version);
+    categories_of(spec).for_each(|name| compose::simple(tx, &format!("@{name}")));
     // Tips, and specifications of keys beyond those positions.
     compose::array(tx, 0);
     compose::array(tx, 0);
@@ -130,7 +131,7 @@ fn list(call: &Call<'_>, tx: &mut Vec<u8>) -> Result<(), Failure> {
             match call.argument(3).to_ascii_lowercase().as_slice() {
                 b"module" => Vec::new(),
                 b"aclcat" => {
-                    tops().filter(|spec| spec.categories().any(|name| name.as_bytes() == filter)).collect()
+                    tops().filter(|spec| categories_of(spec).any(|name| name.as_bytes() == filter)).collect()
                 }
                 b"pattern" => {
                     specs().iter().filter(|spec| glob::matches(&filter, spec.name.as_bytes())).collect()

@@ -56,6 +56,12 @@ const fn categories(spec: &Spec) -> Categories {
     all
 }
 
+/// The names of a command's categories, in Redis' order.
+pub(super) fn categories_of(spec: &Spec) -> impl Iterator<Item = &'static str> + use<> {
+    let categories = COMMANDS[spec.id as usize].categories;
+    Categories::NAMES.iter().filter(move |(_, each)| categories.meets(*each)).map(|(name, _)| *name)
+}
+
 /// Refuses a command that the client may not use; at once if the server has no users.
 #[inline]
 pub(super) fn check<M: Mode, P>(
@@ -105,7 +111,7 @@ fn access_of(call: &Call<'_>) -> Access {
 
 #[cfg(test)]
 mod tests {
-    use minos_proto::resp::find;
+    use minos_proto::resp::{find, find_subcommand};
 
     use super::*;
 
@@ -114,8 +120,14 @@ mod tests {
         for spec in TABLE {
             assert_eq!(COMMANDS[spec.id as usize].name, spec.name);
         }
-        let of = |name: &[u8]| COMMANDS[find(name).unwrap().id as usize].categories;
-        assert!(of(b"GET").meets(Categories::READ) && !of(b"GET").meets(Categories::WRITE));
-        assert!(of(b"FLUSHALL").meets(Categories::DANGEROUS));
+    }
+
+    #[test]
+    fn categories_follow_from_flags_and_group() {
+        let of = |spec: &Spec| categories_of(spec).collect::<Vec<_>>();
+        assert_eq!(of(find(b"get").unwrap()), ["read", "string", "fast"]);
+        assert_eq!(of(find(b"flushall").unwrap()), ["write", "slow", "dangerous"]);
+        let list = find_subcommand(find(b"client").unwrap(), b"list").unwrap();
+        assert_eq!(of(list), ["admin", "slow", "dangerous", "connection"]);
     }
 }

@@ -79,18 +79,6 @@ impl Group {
             Self::Transactions => "transactions",
         }
     }
-
-    /// Its category of access control.
-    fn category(self) -> Option<&'static str> {
-        match self {
-            Self::String => Some("string"),
-            Self::Bitmap => Some("bitmap"),
-            Self::Generic => Some("keyspace"),
-            Self::Connection => Some("connection"),
-            Self::Transactions => Some("transaction"),
-            Self::Server => None,
-        }
-    }
 }
 
 /// Positions of the keys among the arguments, where 0 is the name; all zero for no keys.
@@ -158,20 +146,6 @@ impl Spec {
     /// The names of its properties, as `COMMAND` tells them.
     pub fn flag_names(&self) -> impl Iterator<Item = &'static str> {
         Flag::NAMED.iter().filter(|(flag, _)| self.flags.has(*flag)).map(|(_, name)| *name)
-    }
-
-    /// Its categories of access control, without the at sign.
-    pub fn categories(&self) -> impl Iterator<Item = &'static str> {
-        let is_admin = self.flags.has(Flag::ADMIN);
-        let all = [
-            self.flags.has(Flag::WRITE).then_some("write"),
-            self.flags.has(Flag::READONLY).then_some("read"),
-            self.group.category(),
-            is_admin.then_some("admin"),
-            (is_admin || self.flags.has(Flag::DANGEROUS)).then_some("dangerous"),
-            Some(if self.flags.has(Flag::FAST) { "fast" } else { "slow" }),
-        ];
-        all.into_iter().flatten()
     }
 }
 
@@ -431,14 +405,5 @@ mod tests {
         assert_eq!(positions("del", 4), [1, 2, 3]);
         assert_eq!(positions("ping", 2), [0; 0]);
         assert_eq!(positions("rename", 3), [1, 2]);
-    }
-
-    #[test]
-    fn categories_follow_from_flags_and_group() {
-        let categories = |name: &str| find(name.as_bytes()).unwrap().categories().collect::<Vec<_>>();
-        assert_eq!(categories("get"), ["read", "string", "fast"]);
-        assert_eq!(categories("flushall"), ["write", "dangerous", "slow"]);
-        let list = find_subcommand(find(b"client").unwrap(), b"list").unwrap();
-        assert_eq!(list.categories().collect::<Vec<_>>(), ["connection", "admin", "dangerous", "slow"]);
     }
 }
