@@ -15,12 +15,14 @@ use crate::{
 
 /// Test targets of the gate, by name: with them the quick tier would take longer than three minutes, or eight with its
 /// build. A new target belongs to the quick tier.
-const LONG: [&str; 16] = [
+const LONG: [&str; 21] = [
     "bench_demo",
     "cache_model",
     "closed_forms",
     "designs",
+    "driver",
     "faulty_io",
+    "figures",
     "flash_kills",
     "idle",
     "kill",
@@ -29,13 +31,16 @@ const LONG: [&str; 16] = [
     "over_time",
     "power",
     "programs",
+    "rack",
+    "restart",
+    "role_changes",
     "stress",
     "studies",
     "transfers",
 ];
 
-/// The longest of them.
-const KILLS: &str = "flash_kills";
+/// Those of them that wait for servers most of the time.
+const WAITING: [&str; 3] = ["flash_kills", "rack", "restart"];
 
 struct Part {
     name: &'static str,
@@ -183,7 +188,7 @@ fn run_quick_tests(totals: &mut Totals) -> anyhow::Result<()> {
     build_and_run([[UNITS, &others].concat(), program], totals)
 }
 
-/// Builds the long tests, then runs [`KILLS`], which waits for servers, beside all others.
+/// Builds the long tests, then runs those that wait for servers beside all others.
 fn run_long_tests(totals: &mut Totals) -> anyhow::Result<()> {
     build_and_run(long_tests(), totals)
 }
@@ -212,10 +217,10 @@ fn quick_tests(targets: &[Target]) -> [Vec<&str>; 2] {
     })
 }
 
-/// The arguments that choose the long tests but [`KILLS`], and that one.
+/// The arguments that choose the long tests but [`WAITING`], and those.
 fn long_tests() -> [Vec<&'static str>; 2] {
-    [false, true].map(|is_kills| {
-        let names = LONG.into_iter().filter(|name| (*name == KILLS) == is_kills);
+    [false, true].map(|waits| {
+        let names = LONG.into_iter().filter(|name| WAITING.contains(name) == waits);
         names.flat_map(|name| ["--test", name]).collect()
     })
 }
