@@ -11,7 +11,7 @@ mod model;
 
 pub use driver::{
     Arrivals, DUE_SLEEP_MIN, DatagramOptions, DriverShare, ErrorKind, Latencies, LatencyReport, LoadReport,
-    Moment, Pace, ParseTargetError, Place, Quantiles, QueueBy, Report, RunConfig, RunError, Target,
+    Moment, Octave, Pace, ParseTargetError, Place, Quantiles, QueueBy, Report, RunConfig, RunError, Target,
     TargetProtocol, load, run, server_pid,
 };
 pub use model::{

@@ -20,7 +20,7 @@ pub use cpu::server_pid;
 pub use latencies::Latencies;
 pub use minos_client::QueueBy;
 pub use recorder::ErrorKind;
-pub use report::{DriverShare, LatencyReport, LoadReport, Quantiles, Report};
+pub use report::{DriverShare, LatencyReport, LoadReport, Octave, Quantiles, Report};
 pub use run::{load, run};
 pub use schedule::{DUE_SLEEP_MIN, Pace};
 pub use target::{ParseTargetError, Place, Target, TargetProtocol};

@@ -56,6 +56,41 @@ pub struct LatencyReport {
     pub small: Quantiles,
     /// Those on large items.
     pub large: Quantiles,
+    /// How many took how long, each bound twice the one before; empty from drivers that keep single times.
+    #[serde(default)]
+    pub octaves: Vec<Octave>,
+}
+
+/// Operations that took at most so long, and longer than the octave before.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Octave {
+    /// The bound, in microseconds.
+    pub up_to_us: f64,
+    /// Those on small items.
+    pub small: u64,
+    /// Those on large items.
+    pub large: u64,
+}
+
+impl Octave {
+    /// The octaves from the shortest to the longest time.
+    fn all(small: &Histogram<u64>, large: &Histogram<u64>) -> Vec<Self> {
+        let mut octaves: Vec<Self> = Vec::new();
+        for (histogram, is_large) in [(small, false), (large, true)] {
+            for step in histogram.iter_recorded() {
+                // The first bound is a microsecond.
+                let number = step.value_iterated_to().div_ceil(1000).next_power_of_two().ilog2() as usize;
+                while octaves.len() <= number {
+                    octaves.push(Self { up_to_us: (1u64 << octaves.len()) as f64, small: 0, large: 0 });
+                }
+                let octave = &mut octaves[number];
+                let count = if is_large { &mut octave.large } else { &mut octave.small };
+                *count += step.count_at_value();
+            }
+        }
+        let first = octaves.iter().position(|octave| octave.small + octave.large > 0);
+        octaves.split_off(first.unwrap_or(octaves.len()))
+    }
 }
 
 /// A distribution of times in microseconds. All zero when nothing was counted.
@@ -163,6 +198,7 @@ impl LatencyReport {
             all: Quantiles::of(&all),
             small: Quantiles::of(&recorder.small),
             large: Quantiles::of(&recorder.large),
+            octaves: Octave::all(&recorder.small, &recorder.large),
         }
     }
 }
@@ -192,6 +228,7 @@ pub(super) fn errors_by_name(recorder: &Recorder) -> BTreeMap<String, u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::recorder::histogram;
 
     #[test]
     fn quantiles_of_samples_are_samples() {
@@ -201,5 +238,17 @@ mod tests {
         assert_eq!([p50, p90, p99, p999, max], [0.5, 0.9, 0.99, 0.999, 0.999]);
         assert_eq!((mean, count), (0.5, 999));
         assert_eq!(Quantiles::of_samples(&mut []), Quantiles::default());
+    }
+
+    #[test]
+    fn each_octave_has_twice_the_time_of_the_one_before() {
+        let [mut small, mut large] = [histogram(), histogram()];
+        [1500, 2000, 2001, 7000].iter().for_each(|ns| small.record(*ns).unwrap());
+        large.record(3000).unwrap();
+        let octaves = Octave::all(&small, &large);
+        let all: Vec<_> =
+            octaves.iter().map(|octave| (octave.up_to_us, octave.small, octave.large)).collect();
+        assert_eq!(all, [(2.0, 2, 0), (4.0, 1, 1), (8.0, 1, 0)]);
+        assert!(Octave::all(&histogram(), &histogram()).is_empty());
     }
 }

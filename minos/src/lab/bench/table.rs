@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use comfy_table::{Cell, CellAlignment, Table};
 use minos_base::SizeText;
-use minos_workload::{LoadReport, Quantiles, Report, Target};
+use minos_workload::{LoadReport, Octave, Quantiles, Report, Target};
+
+use super::{bar, log_share};
 
 pub(super) fn report(report: &Report) -> String {
     let mut lines = vec![
@@ -13,6 +15,7 @@ pub(super) fn report(report: &Report) -> String {
     ];
     if report.completed > 0 {
         lines.push(latencies(report).to_string());
+        lines.extend(histogram(&report.latency_us.octaves));
         lines.push(driver_share(report));
     }
     if report.misses * 100 > report.completed {
@@ -57,6 +60,23 @@ fn latencies(report: &Report) -> Table {
         table.add_row(cells);
     }
     table
+}
+
+/// Columns of the longest bar.
+const BAR_COLUMNS: usize = 40;
+
+/// A bar for each octave of latency, by a logarithmic scale on which one operation can be seen.
+fn histogram(octaves: &[Octave]) -> Option<String> {
+    let most = octaves.iter().map(|octave| octave.small + octave.large).max()?;
+    let line = |octave: &Octave| {
+        let Octave { up_to_us, small, large } = *octave;
+        let share =
+            if small + large == 0 { 0.0 } else { log_share((small + large) as f64, 0.5, most as f64) };
+        let of_which = if large > 0 { format!(", {large} large") } else { String::new() };
+        format!("{:>9} us {} {}{of_which}", micros(up_to_us), bar(share, BAR_COLUMNS), small + large)
+    };
+    let lines: Vec<_> = octaves.iter().map(line).collect();
+    Some(format!("operations that took up to twice as long each (logarithmic bars)\n{}", lines.join("\n")))
 }
 
 /// The driver's own delays, so that the server is not blamed for them.

@@ -117,7 +117,7 @@ fn common(plan: &Plan<'_>, tallies: &[Tally]) -> Report {
         server_cpu_us_per_op: None,
         operations_per_s: achieved_rps,
         operations_per_server_cpu_s: None,
-        latency_us: LatencyReport { all, small: all, large: Quantiles::default() },
+        latency_us: LatencyReport { all, small: all, large: Quantiles::default(), octaves: Vec::new() },
         errors_by_kind,
         misses: 0,
         driver: DriverShare {

@@ -192,7 +192,12 @@ fn common(plan: &Plan<'_>, tallies: &mut [Tally]) -> Report {
         server_cpu_us_per_op: processor.map(|seconds| seconds * 1e6 / operations as f64),
         operations_per_s: rate,
         operations_per_server_cpu_s: processor.map(|seconds| operations as f64 / seconds),
-        latency_us: LatencyReport { all: bursts, small: bursts, large: Quantiles::default() },
+        latency_us: LatencyReport {
+            all: bursts,
+            small: bursts,
+            large: Quantiles::default(),
+            octaves: Vec::new(),
+        },
         errors_by_kind: seen.map(|(name, count)| (name.to_owned(), count)).collect(),
         misses,
         driver: DriverShare::default(),
