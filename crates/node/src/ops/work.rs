@@ -121,6 +121,8 @@ pub(crate) struct LargeStore<M: Mode> {
     line_end: [u8; 2],
     /// Bytes of it to be received.
     end_bytes: usize,
+    /// Nothing is stored without a line end. Redis skips whatever is in its place.
+    checks_line_end: bool,
     class: SizeClass,
     /// Its memory permit, while the value is arriving or being joined.
     permit: Option<ReceivePermit>,
@@ -166,7 +168,12 @@ impl<M: Mode> LargeStore<M> {
         answer: AnswerStore,
     ) -> Self {
         let (line_end, end_bytes) = if has_line_end { ([0; 2], 2) } else { (*b"\r\n", 0) };
-        Self { pending, line_end, end_bytes, class, permit, answer, trailer: None }
+        Self { pending, line_end, end_bytes, checks_line_end: true, class, permit, answer, trailer: None }
+    }
+
+    /// The same store, with any two bytes in the place of the line end.
+    pub(crate) fn with_any_line_end(self) -> Self {
+        Self { checks_line_end: false, ..self }
     }
 
     /// The same store, of a request that goes on behind the value.
@@ -221,7 +228,7 @@ impl<M: Mode> LargeStore<M> {
 
     /// Stores the received value and appends the reply to `tx`, unless something is to be done first.
     pub(crate) fn finish<P>(mut self: Box<Self>, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) -> Finished<M> {
-        if self.line_end != *b"\r\n" {
+        if self.checks_line_end && self.line_end != *b"\r\n" {
             cx.counters.cmd_set.count();
             let Self { pending, answer, .. } = *self;
             answer(LargeStored::NoLineEnd, pending.operation(), pending.key(), tx);

@@ -277,7 +277,8 @@ fn finish_later<M: Mode, P: Placement>(
     let Ok(reservation) = cx.store.reserve(hash, key, bytes) else { return no_memory(cx) };
     let pending = PendingStore::new(reservation, hash, key, operation);
     let answer = answer_later(answer, session);
-    let mut store = Box::new(LargeStore::new(pending, SizeClass::of(bytes), None, true, answer));
+    let store = LargeStore::new(pending, SizeClass::of(bytes), None, true, answer);
+    let mut store = Box::new(store.with_any_line_end());
     store.fill(value);
     end(Next::Away(Work::Finish { store }))
 }
@@ -361,6 +362,7 @@ fn reserve<M: Mode, P: Placement>(
     cx.counters.resp_commands.count();
     let pending = PendingStore::new(reservation, hash, key, operation);
     let store = LargeStore::new(pending, class, Some(permit), true, answer_later(answer, session));
+    let store = store.with_any_line_end();
     let store = match options {
         0 => store,
         _ => {

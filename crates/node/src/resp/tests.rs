@@ -64,6 +64,8 @@ fn script() -> Vec<u8> {
     // Refused with what follows it.
     script.extend(b"*4\r\n$3\r\nset\r\n$0\r\n\r\n$300\r\n");
     script.extend(format!("{large}\r\n$2\r\nNX\r\n").as_bytes());
+    // Redis does not look at the bytes in the place of the line end.
+    script.extend(format!("*3\r\n$3\r\nset\r\n$1\r\na\r\n$300\r\n{large}??").as_bytes());
     script.extend(b"*0\r\n\r\n  get  n \r\nset q \"a b\\x41\" EX 100\r\nget q\n");
     script.extend(arrays(&["hello 3", "get none", "client getname", "reset", "get none", "quit", &too_long]));
     script
