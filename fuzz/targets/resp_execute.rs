@@ -17,6 +17,8 @@ fuzz_target!(|input: &[u8]| {
     let lower = script.to_ascii_lowercase();
     let is_timely = |word: &[u8]| lower.windows(word.len()).any(|there| there == word);
     if !TIMELY.iter().any(|word| is_timely(word)) {
-        assert_eq!(said, expected);
+        // An error in a command that begins in the first piece may be told once more of it has come.
+        let is_same = expected.starts_with(&said) || said.starts_with(&expected);
+        assert!(is_same, "{} instead of {}", said.escape_ascii(), expected.escape_ascii());
     }
 });
