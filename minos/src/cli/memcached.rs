@@ -1,9 +1,5 @@
 //! Commands of memcached's text protocol.
 
-use std::io::Read;
-
-use anyhow::ensure;
-
 use super::Remote;
 use crate::transfer::{Connection, PATIENCE};
 
@@ -41,9 +37,6 @@ const NAMES: &[&str] = &[
 const STORES: [&[u8]; 6] = [b"set", b"add", b"replace", b"append", b"prepend", b"cas"];
 /// The first words of replies that consist of more lines.
 const PARTS: [&str; 5] = ["STAT", "VALUE", "PREFIX", "ITEM", "key"];
-/// Longest value that is shown, in bytes.
-const VALUE_BYTES_MAX: u64 = minos_base::VALUE_BYTES_MAX;
-
 pub(super) struct Memcached {
     connection: Connection,
     names: Vec<String>,
@@ -53,13 +46,6 @@ impl Memcached {
     pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
         let names = NAMES.iter().map(|&name| name.to_owned()).collect();
         Ok(Self { connection: Connection::open(address, PATIENCE)?, names })
-    }
-
-    /// Appends the bytes that follow a line which announces them.
-    fn value(&mut self, bytes: u64, reply: &mut Vec<u8>) -> anyhow::Result<()> {
-        ensure!(bytes <= VALUE_BYTES_MAX, "a value of {bytes} bytes");
-        (&mut self.connection.reader).take(bytes + 2).read_to_end(reply)?;
-        Ok(())
     }
 }
 
@@ -81,7 +67,8 @@ impl Remote for Memcached {
                 _ => None,
             };
             if let Some(bytes) = announced {
-                self.value(bytes, &mut reply)?;
+                reply.extend(self.connection.value(bytes)?);
+                reply.extend(b"\r\n");
             }
             if !PARTS.contains(&parts[0].split('=').next().unwrap_or_default()) {
                 return Ok(reply);

@@ -1,10 +1,10 @@
 //! The commands by memcached's protocol.
 
-use std::{io::Read, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 
-use super::{Found, VALUE_BYTES_MAX, When};
+use super::{Found, When};
 use crate::transfer::{Connection, exptime_of_ttl, word_of};
 
 /// A server of memcached's protocol.
@@ -45,13 +45,7 @@ impl Plain {
         else {
             bail!("the server said: {line}");
         };
-        ensure!(bytes <= VALUE_BYTES_MAX, "a value of {bytes} bytes");
-        let mut value = Vec::new();
-        // Memory is taken as bytes arrive.
-        (&mut self.0.reader).take(bytes + 2).read_to_end(&mut value)?;
-        ensure!(value.len() as u64 == bytes + 2, "the value was cut off");
-        value.truncate(bytes as usize);
-        Ok(Some(Found { flags: u32::try_from(flags)?, cas, bytes: value }))
+        Ok(Some(Found { flags: u32::try_from(flags)?, cas, bytes: self.0.value(bytes)? }))
     }
 
     pub(super) fn store(

@@ -30,7 +30,7 @@ const RELATIVE_MAX_S: u64 = 60 * 60 * 24 * 30;
 
 /// A connection.
 pub(crate) struct Connection {
-    pub(crate) reader: BufReader<TcpStream>,
+    reader: BufReader<TcpStream>,
     line: Vec<u8>,
 }
 
@@ -55,6 +55,16 @@ impl Connection {
         let read = (&mut self.reader).take(4096).read_until(b'\n', &mut self.line)?;
         ensure!(read > 0 && self.line.ends_with(b"\n"), "the server closed the connection");
         Ok(self.line.trim_ascii_end())
+    }
+
+    /// The value of `bytes` bytes that a line has announced, without its line end. Memory is taken as bytes arrive.
+    pub(crate) fn value(&mut self, bytes: u64) -> anyhow::Result<Vec<u8>> {
+        ensure!(bytes <= VALUE_BYTES_MAX, "a value of {bytes} bytes");
+        let mut value = Vec::new();
+        (&mut self.reader).take(bytes + 2).read_to_end(&mut value)?;
+        ensure!(value.len() as u64 == bytes + 2 && value.ends_with(b"\r\n"), "a value was cut off");
+        value.truncate(bytes as usize);
+        Ok(value)
     }
 }
 
@@ -113,7 +123,6 @@ impl MemcachedSource {
         let mut words = text.split(' ');
         let (name, bytes) = (words.next(), words.next().and_then(|word| word.parse::<u64>().ok()));
         let (Some("VA"), Some(bytes)) = (name, bytes) else { bail!("the server said: {text}") };
-        ensure!(bytes <= VALUE_BYTES_MAX, "a value of {bytes} bytes");
         let (mut flags, mut expires_unix_ms) = (0, 0);
         for word in words {
             if let Some(number) = word.strip_prefix('f') {
@@ -123,11 +132,7 @@ impl MemcachedSource {
                 expires_unix_ms = unix_ms() + 1000 * seconds;
             }
         }
-        let mut value = Vec::new();
-        // Memory is taken as bytes arrive.
-        (&mut self.values.reader).take(bytes + 2).read_to_end(&mut value)?;
-        ensure!(value.len() as u64 == bytes + 2 && value.ends_with(b"\r\n"), "a value was cut off");
-        value.truncate(bytes as usize);
+        let value = self.values.value(bytes)?;
         Ok(Some(Item { key, flags, expires_unix_ms, value }))
     }
 }
