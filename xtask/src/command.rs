@@ -1,6 +1,7 @@
 //! Commands, and the count of their tests.
 
 use std::{
+    collections::VecDeque,
     env, fmt,
     io::{self, BufRead, BufReader, Write},
     mem,
@@ -83,7 +84,10 @@ fn run_tests_quietly(command: &mut Command, totals: &mut Totals, out: &mut impl 
         writeln!(out, "{line}")?;
         totals.count(&line);
         totals.times.see(&line);
-        totals.repeats.extend(failed.see(&line));
+        if let Some(failure) = failed.see(&line) {
+            totals.failed += u64::from(!failure.names_tests);
+            totals.failures.push(failure);
+        }
     }
     let status = child.wait()?;
     if !status.success() {
@@ -92,15 +96,38 @@ fn run_tests_quietly(command: &mut Command, totals: &mut Totals, out: &mut impl 
     Ok(())
 }
 
-/// Finds the failed tests in the output of a `cargo test`, and the commands that repeat each program's alone.
+/// A program of tests that failed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure {
+    /// The command that repeats its failed tests.
+    pub(crate) repeat: String,
+    /// Its last lines, but for tests that passed.
+    said: VecDeque<String>,
+    /// False if the program ended before it could name a failed test, as under a sanitizer.
+    names_tests: bool,
+}
+
+impl Failure {
+    /// The failure of a check other than a cargo test.
+    pub(crate) fn of(repeat: &str, error: &str) -> Self {
+        Self { repeat: repeat.to_owned(), said: [error.to_owned()].into(), names_tests: true }
+    }
+}
+
+/// Finds the failed tests in the output of a `cargo test`.
 struct FailedTests {
     /// Environment and arguments that determine the build.
     cargo: String,
     /// Failed tests of the running program.
     names: Vec<String>,
+    /// What it said last.
+    said: VecDeque<String>,
 }
 
 impl FailedTests {
+    /// Lines of a failed program that are worth to be repeated.
+    const LAST_LINES: usize = 40;
+
     fn new(command: &Command) -> Self {
         let arguments: Vec<_> = command.get_args().map(|part| part.to_string_lossy()).collect();
         let mut cargo = format!("{}cargo test", environment(command));
@@ -111,19 +138,32 @@ impl FailedTests {
                 _ => {}
             }
         }
-        Self { cargo, names: Vec::new() }
+        Self { cargo, names: Vec::new(), said: VecDeque::new() }
     }
 
-    /// Reads a line. Returns the command once cargo has named the program that failed.
-    fn see(&mut self, line: &str) -> Option<String> {
+    /// Reads a line. Returns the failure once cargo has named the program.
+    fn see(&mut self, line: &str) -> Option<Failure> {
         if let Some(TestLine { name, has_failed: true, .. }) = TestLine::parse(line) {
             self.names.push(format!("'{name}'"));
+        } else if line.contains(" ... ok") {
+            return None;
+        } else if line.trim_start().starts_with("Running ") {
+            self.said.clear();
         }
-        let program =
-            line.trim().strip_prefix("error: ")?.split_once("to rerun pass `")?.1.strip_suffix('`')?;
+        let of_cargo =
+            line.trim().strip_prefix("error: ").and_then(|rest| rest.split_once("to rerun pass `"));
+        let Some((_, program)) = of_cargo else {
+            self.said.push_back(line.to_owned());
+            if self.said.len() > Self::LAST_LINES {
+                self.said.pop_front();
+            }
+            return None;
+        };
         let names = mem::take(&mut self.names);
         let exact = if names.is_empty() { "" } else { " -- --exact " };
-        Some(format!("{} {program}{exact}{}", self.cargo, names.join(" ")))
+        let program = program.strip_suffix('`')?;
+        let repeat = format!("{} {program}{exact}{}", self.cargo, names.join(" "));
+        Some(Failure { repeat, said: mem::take(&mut self.said), names_tests: !names.is_empty() })
     }
 }
 
@@ -149,8 +189,8 @@ fn name(command: &Command) -> String {
 pub(crate) struct Totals {
     passed: u64,
     failed: u64,
-    /// Commands that repeat failed tests.
-    pub(crate) repeats: Vec<String>,
+    /// Programs whose tests failed.
+    pub(crate) failures: Vec<Failure>,
     pub(crate) times: Times,
 }
 
@@ -171,7 +211,7 @@ impl Totals {
     fn add(&mut self, beside: Self) {
         self.passed += beside.passed;
         self.failed += beside.failed;
-        self.repeats.extend(beside.repeats);
+        self.failures.extend(beside.failures);
         self.times.add(beside.times);
     }
 
@@ -181,10 +221,17 @@ impl Totals {
         self.failed += u64::from(!has_passed);
     }
 
-    /// Writes the totals, the slowest tests, and commands that repeat what failed of a tier to files, for scripts.
+    /// What failed programs said last, and the commands that repeat their tests.
+    pub(crate) fn failed(&self) -> String {
+        let said = self.failures.iter().flat_map(|failure| &failure.said);
+        let repeats = self.failures.iter().map(|failure| &failure.repeat);
+        said.chain(repeats).map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Writes the totals, the slowest tests, and what failed of a tier to files, for scripts.
     pub(crate) fn write(&self, tier: &str) -> anyhow::Result<()> {
-        let failed = self.repeats.iter().map(|command| format!("{command}\n")).collect();
-        let files = [("totals", format!("{self}\n")), ("slowest", self.times.slowest()), ("failed", failed)];
+        let totals = format!("{self}\n");
+        let files = [("totals", totals), ("slowest", self.times.slowest()), ("failed", self.failed())];
         for (what, text) in files {
             let path = root().join(format!("target/{what}-{tier}.txt"));
             std::fs::write(&path, text).with_context(|| path.display().to_string())?;
@@ -256,7 +303,8 @@ mod tests {
             "error: doctest failed, to rerun pass `-p minos-base --doc`",
             "error: 2 targets failed:",
         ];
-        let repeats: Vec<_> = lines.iter().filter_map(|line| failed.see(line)).collect();
+        let failures: Vec<_> = lines.iter().filter_map(|line| failed.see(line)).collect();
+        let repeats: Vec<_> = failures.iter().map(|failure| &*failure.repeat).collect();
         assert_eq!(
             repeats,
             [
@@ -264,6 +312,20 @@ mod tests {
                 "SEEDS=\"7\" cargo test --release -p minos-base --doc",
             ]
         );
+        assert_eq!(failures[0].said, [lines[0], lines[2], lines[3], lines[4]]);
+    }
+
+    /// A sanitizer ends a program in the middle of a test.
+    #[test]
+    fn a_program_that_ends_before_its_tests_counts_as_failed() {
+        let lines =
+            ["test good ... ok", "test bad ... data race", "error: test failed, to rerun pass `--lib`"];
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("cat <<'.'\n{}\n.", lines.join("\n")));
+        let mut totals = Totals::default();
+        run_tests_quietly(&mut command, &mut totals, &mut Vec::new()).unwrap();
+        assert_eq!(totals.to_string(), "0 passed, 1 failed");
+        assert_eq!(totals.failed(), "test bad ... data race\ncargo test --lib\n");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     clients,
-    command::{Totals, cargo, run, run_tests, run_tests_at_once},
+    command::{Failure, Totals, cargo, run, run_tests, run_tests_at_once},
     instructions, setup,
     suites::{self, checked},
     tidy,
@@ -143,12 +143,12 @@ fn run_all(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()
     for (index, part) in parts.iter().enumerate() {
         let (number, of, seconds) = (index + 1, parts.len(), begin.elapsed().as_secs());
         println!("\n=== {number} of {of}: {}, {} ({totals}, {seconds} s)", part.name, part.shows);
-        let (known, begin) = (totals.repeats.len(), Instant::now());
+        let (known, begin) = (totals.failures.len(), Instant::now());
         totals.times.begin_part(part.name);
         if let Err(error) = (part.run)(totals) {
             eprintln!("xtask: {}: {error:#}", part.name);
-            if totals.repeats.len() == known {
-                totals.repeats.push(part.repeat.to_owned());
+            if totals.failures.len() == known {
+                totals.failures.push(Failure::of(part.repeat, &format!("{error:#}")));
             }
         }
         took.push((part.name, begin.elapsed().as_secs()));
@@ -157,7 +157,7 @@ fn run_all(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()
     println!("\nThe slowest tests:\n{}\nThe parts:", totals.times.slowest());
     took.iter().for_each(|(name, seconds)| println!("{seconds:6} s  {name}"));
     println!("{:6} s  all of {tier}\n{totals}", begin.elapsed().as_secs());
-    ensure!(totals.repeats.is_empty(), "to repeat what failed:\n{}", totals.repeats.join("\n"));
+    ensure!(totals.failures.is_empty(), "what failed, and how to repeat it:\n{}", totals.failed());
     Ok(())
 }
 
