@@ -236,9 +236,23 @@ fn memcached_at(cpus: &str, threads: u32, udp_port: fn(u16) -> u16) -> anyhow::R
 
 /// Redis without persistence.
 pub(crate) fn redis(cpus: &str) -> anyhow::Result<Contestant> {
+    redis_at(cpus, |port| format!("--port {port}"))
+}
+
+/// The same, over TLS alone.
+pub(crate) fn redis_over_tls(cpus: &str, cert: &str, key: &str) -> anyhow::Result<Contestant> {
+    redis_at(cpus, |port| {
+        format!(
+            "--port 0 --tls-port {port} --tls-cert-file {cert} --tls-key-file {key} --tls-ca-cert-file {cert} \
+             --tls-auth-clients no"
+        )
+    })
+}
+
+fn redis_at(cpus: &str, options: impl Fn(u16) -> String) -> anyhow::Result<Contestant> {
     let server = bound(cpus, |port, folder| {
-        let text = format!("redis-server --bind 127.0.0.1 --port {port} --appendonly no --save");
-        let mut arguments: Vec<_> = text.split(' ').map(str::to_owned).collect();
+        let text = format!("redis-server --bind 127.0.0.1 {} --appendonly no --save", options(port));
+        let mut arguments: Vec<_> = text.split_whitespace().map(str::to_owned).collect();
         arguments.extend([String::new(), "--dir".to_owned(), folder.display().to_string()]);
         arguments
     })?;

@@ -5,6 +5,7 @@
 //! `eviction` need no server. Figures are medians with the smallest and the largest value seen.
 
 mod contestants;
+mod crowd;
 mod dispatch;
 mod driver;
 mod engine;
@@ -25,6 +26,7 @@ mod rack_peers;
 mod rack_tax;
 mod report;
 mod tails;
+mod tls;
 mod turn;
 
 use std::{
@@ -41,10 +43,12 @@ use contestants::Contestant;
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
-const FIGURES: [&str; 17] = [
+const FIGURES: [&str; 19] = [
     "processor",
     "tails",
     "tails2",
+    "tls",
+    "crowd",
     "memory",
     "files",
     "eviction",
@@ -79,8 +83,8 @@ pub(crate) struct MeasureOptions {
     /// Seconds of each measurement [default: 4; engine: 1; idle: 30; flash-run: 600 a server]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
-    /// Milliseconds of each measurement, for tails, native, dispatch, flash, rack, rack-figures and rack-peers [default:
-    /// tails: 400; native: 500; dispatch and rack: 1000; flash: 1500; rack-figures: 200; rack-peers: 300]
+    /// Milliseconds of each measurement, for tails, crowd, native, dispatch, flash, rack, rack-figures and rack-peers
+    /// [default: tails: 400; native: 500; crowd, dispatch and rack: 1000; flash: 1500; rack-figures: 200; rack-peers: 300]
     #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
     millis: Option<u32>,
     /// Over the native protocol instead of TCP, for dispatch
@@ -204,6 +208,8 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "processor" => processor::measure(&bench)?,
             "tails" => tails::on_one_processor(&program, &options.tails_extent(), &options.out)?,
             "tails2" => tails::on_two_processors(&program, &options.tails_extent(), &options.out)?,
+            "tls" => tls::measure(&program, rounds, seconds)?,
+            "crowd" => crowd::measure(&program, rounds, options.millis.unwrap_or(1000))?,
             "memory" => memory::measure(&bench)?,
             "rack" => rack::measure(&program, rounds, options.millis.unwrap_or(1000))?,
             "rack-moves" => rack_moves::measure(&program)?,
