@@ -18,16 +18,10 @@ use wire::{Connection, Reply, array};
 fn start(options: &[&str]) -> (Server, Client) {
     let arguments = |port: u16, _: &Path| {
         let resp = format!("127.0.0.1:{port}");
-        let fixed = [
-            "serve",
-            "--memcached=127.0.0.1:0",
-            "--resp",
-            &resp,
-            "--workers=2",
-            "--memory=256m",
-            "--pin=off",
-        ];
-        fixed.iter().chain(options).map(|&word| word.to_owned()).collect()
+        let fixed = ["serve", "--memcached=127.0.0.1:0", "--resp", &resp, "--workers=2", "--pin=off"];
+        let memory =
+            (!options.iter().any(|option| option.starts_with("--memory="))).then_some("--memory=256m");
+        fixed.into_iter().chain(memory).chain(options.iter().copied()).map(str::to_owned).collect()
     };
     let server = Server::start(&common::program(), arguments).unwrap_or_else(|error| panic!("{error}"));
     // It says where it listens a moment after it does.
@@ -211,8 +205,11 @@ fn transactions_are_made_as_a_whole() {
 fn bounds_are_told_and_the_connection_goes_on() {
     let (server, mut memcached) = start(&["--max-item-size=1m"]);
     let mut client = Connection::open(server.address());
-    let long_key = "k".repeat(251);
-    assert_eq!(client.say(&["get", &long_key]), Reply::Error("ERR key is longer than 250 bytes".to_owned()));
+    let long_key = "k".repeat(65_537);
+    assert_eq!(
+        client.say(&["get", &long_key]),
+        Reply::Error("ERR key is longer than 65536 bytes".to_owned())
+    );
     assert_eq!(client.say(&["set", "", "v"]), Reply::Error("ERR key is empty".to_owned()));
     let too_long = "v".repeat(500_000);
     for command in
@@ -227,6 +224,72 @@ fn bounds_are_told_and_the_connection_goes_on() {
     let beyond = "v".repeat((1 << 20) + 1);
     client.send(&array(&words(&["set", "k", &beyond])), 30_000);
     assert_eq!(client.reply(), Some(Reply::Error("ERR Protocol error: invalid bulk length".to_owned())));
+    common::stop(server);
+}
+
+/// Keys that memcached's clients cannot name are like any others, in memory and on flash.
+fn long_keys_work(options: &[&str], name: &str) {
+    let (server, mut memcached) = start(&[&["--max-item-size=1m"], options].concat());
+    let mut client = Connection::open(server.address());
+    let keys = [250, 251, 254, 255, 256, 4000, 65_536].map(|bytes| name.repeat(bytes));
+    for (key, other) in keys.iter().zip(keys.iter().skip(1)) {
+        let bytes = key.len().to_string();
+        assert_eq!(client.say(&["set", key, &bytes, "px", "90000"]), ok());
+        assert_eq!(client.say(&["get", other]), Reply::Null, "{bytes}");
+        assert_eq!(client.say(&["append", key, "0"]), Reply::Integer(bytes.len() as i64 + 1));
+        assert_eq!(client.say(&["incr", key]), Reply::Integer(10 * key.len() as i64 + 1));
+        assert!(matches!(client.say(&["pttl", key]), Reply::Integer(1..=90_000)));
+        assert_eq!(client.say(&["persist", key]), Reply::Integer(1));
+        assert_eq!(client.say(&["rename", key, other]), ok());
+        assert_eq!(client.say(&["copy", other, key]), Reply::Integer(1));
+        assert_eq!(
+            client.say(&["mget", key, other]),
+            Reply::Elements(b'*', vec![bulk(&(bytes.clone() + "1")); 2])
+        );
+        assert_eq!(client.say(&["del", other]), Reply::Integer(1));
+        let large = bytes.repeat(100_000);
+        assert_eq!(set_slowly(&mut client, key, &large, &[]), ok());
+        assert_eq!(client.say(&["getrange", key, "0", "9"]), bulk(&large[..10]));
+        assert_eq!(client.say(&["set", key, &bytes]), ok());
+    }
+    let others = ["a", "b"].map(|front| front.to_owned() + &keys[5]);
+    assert!(others.iter().all(|other| client.say(&["get", other]) == Reply::Null));
+    let dump = memcached.ask("lru_crawler metadump all").unwrap();
+    assert!(dump.starts_with("key="), "{dump}");
+    common::stop(server);
+}
+
+#[test]
+fn keys_may_be_long_in_memory() {
+    long_keys_work(&[], "k");
+    long_keys_work(&["--engine=store"], "k");
+}
+
+/// Values that fill memory push the first ones to flash, where a GET finds them.
+#[test]
+fn keys_may_be_long_on_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let flash = format!("--flash={}:256m", folder.path().join("flash").display());
+    let options = [&*flash, "--max-item-size=256k", "--memory=64m"];
+    let (server, mut memcached) = start(&options);
+    let mut client = Connection::open(server.address());
+    let key = |number: usize| format!("{number:05}").repeat([60, 51, 1000, 4000][number % 4]);
+    for number in 0..3000 {
+        assert_eq!(client.say(&["set", &key(number), &number.to_string().repeat(10_000)]), ok());
+    }
+    let mut found = 0;
+    for number in 0..3000 {
+        match client.say(&["get", &key(number)]) {
+            Reply::Bulk(value) => {
+                assert!(value == number.to_string().repeat(10_000).as_bytes(), "{number}");
+                found += 1;
+            }
+            reply => assert_eq!(reply, Reply::Null),
+        }
+    }
+    let stats = memcached.stats("flash").unwrap();
+    let cold = stats.iter().find(|(name, _)| name == "read_found").map(|(_, count)| count.parse().unwrap());
+    assert!(found > 1000 && cold > Some(1000), "{found} found, {cold:?} of them on flash");
     common::stop(server);
 }
 

@@ -511,7 +511,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
     }
 
     fn inline_class_max<A: Access>(config: &StoreConfig, memory: &Memory<A>) -> SizeClass {
-        // An entry takes at most an eighth of a segment.
+        // With a key of memcached's, an entry takes at most an eighth of a segment.
         let entry_bytes_max = memory.arena_words() / 8 * 8;
         let value_bytes_max = entry_bytes_max - (HEADER_WORDS * 8 + KEY_BYTES_MAX + 8) as u64;
         let largest = SizeClass::of(value_bytes_max);
@@ -559,6 +559,9 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             if let Some(placed) = append(writing, words) {
                 writing.ring_if_due();
                 return Some(placed);
+            }
+            if words > writing.partition.space.entry_words_max() {
+                return None;
             }
             writing.engine.common.ring();
             return if writing.settle_oldest() { append(writing, words) } else { None };

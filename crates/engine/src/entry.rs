@@ -15,7 +15,10 @@ use crate::{
     store::{Engine, Writing},
     versions,
 };
-use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
+use minos_base::{
+    KeyHash, Seconds,
+    limits::{ITEM_KEY_BYTES_MAX, room_for_value},
+};
 use minos_region::{Offset, Region};
 use minos_sync::{
     Access, AnyWriter, Crcw,
@@ -157,7 +160,9 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     #[inline(never)]
     fn insert_parts(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
         let sizes = (self.key.len(), value.iter().map(|part| part.len() as u64).sum());
-        if sizes.0 > KEY_BYTES_MAX || sizes.1 > self.writing.engine.value_bytes_max {
+        let is_possible = sizes.0 <= ITEM_KEY_BYTES_MAX
+            && room_for_value(sizes.0, sizes.1) <= self.writing.engine.value_bytes_max;
+        if !is_possible {
             return self.refuse(sizes.1);
         }
         if !self.writing.engine.is_inline(sizes.1) {
@@ -216,7 +221,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
 
     /// Gives the item this CAS unique.
     pub fn set_cas(&mut self, cas: u64) {
-        self.rewrite(|state| state.cas = cas);
+        self.rewrite(|state| *state = state.with_cas(cas));
     }
 
     /// Gives the item the next CAS unique, and returns it; 0 if there is no item.

@@ -1,10 +1,10 @@
 //! The header of an item: 24 bytes before key and value.
 //!
 //! ```text
-//! word 0   CAS unique
+//! word 0   CAS unique, or key bytes - 1 (16) and CAS unique (48)
 //! word 1   key was encoded (1) | expires early (1) | expiry in seconds, 0 = never (30)
 //!         | client flags (32), or milliseconds by which it expires early (10) and client flags (22)
-//! word 2   value bytes (31) | key bytes (8) | win sent, stale, fetched (3)
+//! word 2   value bytes (31) | key bytes (8), 255 = see word 0 | win sent, stale, fetched (3)
 //!          | flush generation (3) | last access in seconds modulo 2^19, or more of the generation (19)
 //! then     key, value, rounded up to a word
 //! ```
@@ -18,7 +18,7 @@ use crate::{
     generation::{ACCESS_MASK, Generation, WHOLE},
     slot::Slot,
 };
-use minos_base::{Seconds, VALUE_BYTES_MAX};
+use minos_base::{Seconds, VALUE_BYTES_MAX, limits::ITEM_KEY_BYTES_MAX};
 use minos_region::{Offset, Region, View};
 use minos_sync::{
     ReadWord, Word,
@@ -36,6 +36,10 @@ pub(crate) const STALE: u64 = 1 << 23;
 pub(crate) const WIN_SENT: u64 = 1 << 24;
 const _: () = assert!(FETCHED == WHOLE << 1);
 const KEY_SHIFT: u32 = 25;
+/// Of the key's field: the length of the key lies above the CAS unique.
+const LONG_KEY: u32 = 0xff;
+const LONG_KEY_SHIFT: u32 = 48;
+const _: () = assert!(ITEM_KEY_BYTES_MAX - 1 == (u64::MAX >> LONG_KEY_SHIFT) as usize);
 const VALUE_SHIFT: u32 = 33;
 const _: () = assert!(VALUE_BYTES_MAX < 1 << (64 - VALUE_SHIFT));
 
@@ -60,7 +64,7 @@ pub struct ItemMeta {
     /// Milliseconds before `expiry` at which it expires for readers that look at them, below 1000. The table itself
     /// knows whole seconds. Beside flags from 2^22 on they are forgotten, because both share a word.
     pub early_ms: u16,
-    /// CAS unique; `None` for the next one.
+    /// CAS unique; `None` for the next one. Of an item whose key has 255 bytes or more its low 48 bits.
     pub cas: Option<u64>,
     /// It is marked as stale (meta protocol).
     pub stale: bool,
@@ -114,9 +118,36 @@ pub struct ItemState {
     pub(crate) life: u64,
     pub(crate) shape: u64,
     now: Seconds,
+    /// Of both words together, because the length is needed more than once.
+    key_bytes: u32,
+}
+
+/// Bytes of the key of an item with these words.
+#[inline(always)]
+fn key_bytes_in(cas: u64, shape: u64) -> u32 {
+    match (shape >> KEY_SHIFT) as u32 & LONG_KEY {
+        LONG_KEY => long_key_bytes(cas),
+        bytes => bytes,
+    }
+}
+
+/// True if the key of the item with this header has `bytes`: a comparison less than to compute its length.
+#[inline(always)]
+pub(crate) fn has_key_bytes([cas, _, shape]: &[impl Word; HEADER_WORDS], bytes: usize) -> bool {
+    let field = (shape.load(Relaxed) >> KEY_SHIFT) as u32 & LONG_KEY;
+    let is_same = field as usize == bytes.min(LONG_KEY as usize);
+    is_same && (field < LONG_KEY || long_key_bytes(cas.load(Relaxed)) as usize == bytes)
+}
+
+#[cold]
+fn long_key_bytes(cas: u64) -> u32 {
+    (cas >> LONG_KEY_SHIFT) as u32 + 1
 }
 
 impl ItemState {
+    /// The CAS unique in a word that has the key's length above.
+    const CAS_BESIDE_LENGTH: u64 = u64::MAX >> (64 - LONG_KEY_SHIFT);
+
     #[inline]
     pub(crate) fn load(region: &View, item: Offset, now: Seconds) -> Self {
         Self::of(region.array(item), now)
@@ -127,12 +158,13 @@ impl ItemState {
     pub(crate) fn of(words: &[impl Word; HEADER_WORDS], now: Seconds) -> Self {
         // Relaxed: read under the lock, or checked with a version afterwards.
         let [cas, life, shape] = words;
-        Self { cas: cas.load(Relaxed), life: life.load(Relaxed), shape: shape.load(Relaxed), now }
+        Self::from_words([cas.load(Relaxed), life.load(Relaxed), shape.load(Relaxed)], now)
     }
 
     /// As [`ItemState::of`], of words that were copied.
+    #[inline(always)]
     pub(crate) fn from_words([cas, life, shape]: [u64; HEADER_WORDS], now: Seconds) -> Self {
-        Self { cas, life, shape, now }
+        Self { cas, life, shape, now, key_bytes: key_bytes_in(cas, shape) }
     }
 
     /// As [`ItemState::load`], for a place that may be garbage: `None` if it lies outside.
@@ -149,8 +181,10 @@ impl ItemState {
         generation: Generation,
         now: Seconds,
     ) -> Self {
-        let shape = value << VALUE_SHIFT | (key as u64) << KEY_SHIFT;
-        Self { cas: 0, life: 0, shape, now }.renewed(meta, cas, generation, now)
+        let key_bytes = key as u32;
+        let shape = value << VALUE_SHIFT | u64::from(key_bytes.min(LONG_KEY)) << KEY_SHIFT;
+        let length = if key_bytes < LONG_KEY { 0 } else { u64::from(key_bytes - 1) << LONG_KEY_SHIFT };
+        Self { cas: length, life: 0, shape, now, key_bytes }.renewed(meta, cas, generation, now)
     }
 
     /// The header of a new item of the same lengths.
@@ -159,11 +193,18 @@ impl ItemState {
         let flags = if meta.stale { STALE } else { 0 } | if meta.win_sent { WIN_SENT } else { 0 };
         let sizes = self.shape & (u64::MAX << KEY_SHIFT);
         let shape = sizes | flags | generation.stamp(now);
-        Self { cas, life: meta.life(), shape, now }
+        Self { life: meta.life(), shape, now, ..self.with_cas(cas) }
     }
 
+    #[inline]
     pub(crate) fn with_cas(self, cas: u64) -> Self {
+        let cas = if self.has_long_key() { self.cas_beside_length(cas) } else { cas };
         Self { cas, ..self }
+    }
+
+    #[cold]
+    fn cas_beside_length(&self, cas: u64) -> u64 {
+        self.cas & !Self::CAS_BESIDE_LENGTH | cas & Self::CAS_BESIDE_LENGTH
     }
 
     #[inline]
@@ -202,7 +243,7 @@ impl ItemState {
 
     /// CAS unique.
     pub fn cas(&self) -> u64 {
-        self.cas
+        if self.has_long_key() { self.cas & Self::CAS_BESIDE_LENGTH } else { self.cas }
     }
 
     /// Length of the value in bytes.
@@ -257,7 +298,12 @@ impl ItemState {
 
     #[inline]
     pub(crate) fn key_bytes(&self) -> usize {
-        (self.shape >> KEY_SHIFT) as usize & 0xff
+        self.key_bytes as usize
+    }
+
+    #[inline]
+    fn has_long_key(&self) -> bool {
+        self.key_bytes >= LONG_KEY
     }
 
     /// Neither expired nor flushed.
@@ -417,6 +463,15 @@ mod tests {
     #[test]
     fn states_come_back() {
         let meta = ItemMeta { flags: 7, expiry: 90, stale: true, encoded_key: true, ..ItemMeta::default() };
+        for key_bytes in [1, 250, 254, 255, 256, ITEM_KEY_BYTES_MAX] {
+            let state = ItemState::new(&meta, 5, key_bytes, 7, Generation::FIRST, 50);
+            let again = state.with_cas(6).renewed(&meta, 8, Generation::FIRST, 51);
+            assert_eq!(
+                [state, again].map(|state| (state.key_bytes(), state.value_bytes())),
+                [(key_bytes, 7); 2]
+            );
+            assert_eq!((state.cas(), state.with_cas(6).cas(), again.cas()), (5, 6, 8));
+        }
         let state = ItemState::new(&meta, 5, 250, VALUE_BYTES_MAX, Generation::FIRST, 50);
         assert_eq!((state.key_bytes(), state.value_bytes()), (250, VALUE_BYTES_MAX as usize));
         assert_eq!((state.flags(), state.expiry(), state.cas()), (7, 90, 5));

@@ -4,7 +4,7 @@ use crate::{
     candidate::{Candidate, Staged, bucket_words},
     chain::{self, Place},
     index::Index,
-    item::{HEADER_WORDS, ItemMeta, ItemState},
+    item::{HEADER_WORDS, ItemMeta, ItemState, has_key_bytes},
     partition::{OutOfMemory, Partition},
     parts::{Parts, Placed},
     relink,
@@ -219,6 +219,6 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
 fn has_key(region: &Region, item: Offset, key: &[u8]) -> bool {
     let words = region.words(item, HEADER_WORDS + words::words_for(key.len()));
     words.split_first_chunk().is_some_and(|(header, body)| {
-        ItemState::of(header, 0).key_bytes() == key.len() && words::eq_key(body, key)
+        has_key_bytes(header, key.len()) && words::eq_key(body, key)
     })
 }

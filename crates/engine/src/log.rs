@@ -65,8 +65,9 @@ const SCANNED: u64 = 11;
 const SCAN_REST: u64 = 12;
 const TABLE: u64 = 16;
 
-/// An entry takes at most this part of a segment, so that little is lost where a segment is closed.
-const ENTRIES_PER_SEGMENT_MIN: u64 = 8;
+/// An entry takes at most this part of a segment. All but items with long keys take an eighth of it at most, so that
+/// little is lost where a segment is closed.
+const ENTRIES_PER_SEGMENT_MIN: u64 = 2;
 
 /// Where a log takes its segments from.
 pub trait Segments {

@@ -12,7 +12,7 @@ use crate::{
     store::Engine,
     versions,
 };
-use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, Seconds, limits::ITEM_KEY_BYTES_MAX};
 use minos_region::Offset;
 use minos_sync::{
     Access,
@@ -110,7 +110,7 @@ impl<M: Places, A: Access, const IS_FOREIGN: bool> Reader<'_, M, A, IS_FOREIGN> 
     fn copy_key(self, item: Offset, now: Seconds, keys: &mut Vec<u8>) -> Option<ItemState> {
         let state = ItemState::try_load(self.region, item, now)?;
         let words = self.region.try_words(body(item), words_for(state.key_bytes()))?;
-        if state.key_bytes() > KEY_BYTES_MAX {
+        if state.key_bytes() > ITEM_KEY_BYTES_MAX {
             return None;
         }
         append_to(words, 0, state.key_bytes(), keys);

@@ -104,8 +104,8 @@ fn a_log_without_memory_says_so_and_recovers() {
     assert!(!checked.append(1, false));
     checked.check();
     checked.pool = Pool::new(&region, 64, 1);
-    assert!(checked.append(8, false));
-    assert!(!checked.append(9, false), "more than the largest entry");
+    assert!(checked.append(32, false));
+    assert!(!checked.append(33, false), "more than the largest entry");
     checked.check();
 }
 

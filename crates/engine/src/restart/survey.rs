@@ -16,7 +16,7 @@ use crate::{
     slot::Slot,
     store::Writing,
 };
-use minos_base::{KeyHash, SizeClass, VALUE_BYTES_MAX, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, SizeClass, VALUE_BYTES_MAX, limits::ITEM_KEY_BYTES_MAX};
 use minos_region::{ChunkKind, Offset, Region};
 use minos_sync::Access;
 use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
@@ -246,7 +246,7 @@ fn header<M: Mode, A: Access>(
     }
     let state = ItemState::try_load(writing.region(), item, 0).ok_or("an item lies outside")?;
     let (key_bytes, value_bytes) = (state.key_bytes(), state.value_bytes() as u64);
-    if key_bytes > KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX {
+    if key_bytes > ITEM_KEY_BYTES_MAX || value_bytes > VALUE_BYTES_MAX {
         return Err("an item is longer than possible");
     }
     if SizeClass::of(value_bytes).index() != slot.class_index() {

@@ -56,7 +56,7 @@ fn fill() -> impl Strategy<Value = Op> {
 
 /// Keys of different lengths, some a prefix of others.
 pub(crate) fn key_bytes(key: u16) -> Vec<u8> {
-    vec![b'k'; usize::from(key) * 5 % 61].into_iter().chain(key.to_be_bytes()).collect()
+    vec![b'k'; usize::from(key) * 5 % 300].into_iter().chain(key.to_be_bytes()).collect()
 }
 
 /// Bytes that no other `seed` has.

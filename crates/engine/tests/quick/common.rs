@@ -4,7 +4,7 @@ use minos_engine::{Access, AnyWriter, Engine, Mode};
 
 /// Keys of different lengths, some a prefix of others.
 pub(crate) fn key_bytes(key: u16) -> Vec<u8> {
-    vec![b'k'; usize::from(key) * 5 % 248].into_iter().chain(key.to_be_bytes()).collect()
+    vec![b'k'; usize::from(key) * 5 % 400].into_iter().chain(key.to_be_bytes()).collect()
 }
 
 /// Bytes that no other `seed` has.

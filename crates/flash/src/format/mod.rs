@@ -18,7 +18,10 @@ pub use journal::{Journal, Use};
 pub use layout::{Layout, LayoutError};
 pub use minos_base::RoughLength;
 pub use page::{Pages, Stamp};
-pub use record::{Kind, RECORD_HEADER_BYTES, Record, RecordHeader, Span, end_of, pages_of, position_of};
+pub use record::{
+    Kind, RECORD_HEADER_BYTES, Record, RecordHeader, SEQUENCE_OF_LONG_KEY_MAX, Span, end_of, pages_of,
+    position_of,
+};
 pub use seal::Seal;
 pub use superblock::Superblock;
 

@@ -123,7 +123,7 @@ impl<'a> Pages<'a> {
             return Err(Fault::Length(header.bytes()));
         }
         let span = |skip, len| Span::new(self.bytes, offset, skip, len);
-        let key = span(RECORD_HEADER_BYTES, usize::from(header.key_bytes));
+        let key = span(RECORD_HEADER_BYTES, header.key_bytes as usize);
         let value = span(RECORD_HEADER_BYTES + key.len(), header.value_bytes as usize);
         Ok(Some((Record { header, key, value, offset }, end as usize)))
     }

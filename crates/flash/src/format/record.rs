@@ -8,6 +8,12 @@ use minos_base::{KeyHash, Seconds};
 
 /// Bytes of a record before its key.
 pub const RECORD_HEADER_BYTES: usize = 46;
+/// Highest sequence of a record whose key has more than 255 bytes.
+pub const SEQUENCE_OF_LONG_KEY_MAX: u64 = u64::MAX >> (64 - KEY_LENGTH_SHIFT);
+/// Where the length of a long key begins in the word of the sequence.
+const KEY_LENGTH_SHIFT: u32 = 48;
+/// The kind, on the device, of an item with a long key.
+const LONG_ITEM: u8 = 3;
 /// Where the check of the header lies in it.
 const CHECK: usize = 42;
 /// Records begin at multiples of this.
@@ -41,6 +47,8 @@ pub enum Kind {
 /// 42  checksum of the bytes from 8 to here, its low half, seeded likewise
 /// 46  key, value, zeros up to a multiple of 8
 /// ```
+///
+/// A key of more than 255 bytes has kind 3: its length less one stands in the high 16 bits of the sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// The checksum.
@@ -57,8 +65,8 @@ pub struct RecordHeader {
     pub value_bytes: u32,
     /// The life in which the record lies that this one replaces.
     pub replaces: Life,
-    /// Bytes of the key.
-    pub key_bytes: u8,
+    /// Bytes of the key, at most 65,536; beside more than 255 the sequence must be at most [`SEQUENCE_OF_LONG_KEY_MAX`].
+    pub key_bytes: u32,
     /// Its kind.
     pub kind: Kind,
     /// Marks of the item (stale, encoded key), 6 bits.
@@ -76,13 +84,20 @@ impl RecordHeader {
     fn encode(&self, at: u64, (life, seal): (Life, Seal)) -> [u8; RECORD_HEADER_BYTES] {
         let mut bytes = [0; RECORD_HEADER_BYTES];
         put(&mut bytes, 8, &self.hash.0.to_le_bytes());
-        put(&mut bytes, 16, &self.sequence.to_le_bytes());
+        let (sequence, key_bytes, kind) = match u8::try_from(self.key_bytes) {
+            Ok(key_bytes) => (self.sequence, key_bytes, self.kind as u8),
+            Err(_) => {
+                let length = u64::from(self.key_bytes - 1) << KEY_LENGTH_SHIFT;
+                (length | self.sequence & SEQUENCE_OF_LONG_KEY_MAX, 0, LONG_ITEM)
+            }
+        };
+        put(&mut bytes, 16, &sequence.to_le_bytes());
         put(&mut bytes, 24, &self.expiry.to_le_bytes());
         put(&mut bytes, 28, &self.flags.to_le_bytes());
         put(&mut bytes, 32, &self.value_bytes.to_le_bytes());
         put(&mut bytes, 36, &self.replaces.0.to_le_bytes());
-        bytes[40] = self.key_bytes;
-        bytes[41] = self.kind as u8 | self.marks << 2;
+        bytes[40] = key_bytes;
+        bytes[41] = kind | self.marks << 2;
         let check = seal.sum(life, at, &bytes[8..CHECK]) as u32;
         put(&mut bytes, CHECK, &check.to_le_bytes());
         bytes
@@ -97,22 +112,28 @@ impl RecordHeader {
             .ok_or(Fault::Short { len: bytes.len(), needed: RECORD_HEADER_BYTES })?;
         let kind = match header[41] & 3 {
             0 if header.iter().all(|&byte| byte == 0) => return Ok(None),
-            1 => Kind::Item,
+            0 => return Err(Fault::Kind(0)),
             2 => Kind::Tombstone,
-            other => return Err(Fault::Kind(other)),
+            _ => Kind::Item,
         };
         if seal.sum(life, at, &header[8..CHECK]) as u32 != u32_at(header, CHECK) {
             return Err(Fault::Checksum);
         }
+        let sequence = u64_at(header, 16);
+        let (sequence, key_bytes) = if header[41] & 3 == LONG_ITEM {
+            (sequence & SEQUENCE_OF_LONG_KEY_MAX, (sequence >> KEY_LENGTH_SHIFT) as u32 + 1)
+        } else {
+            (sequence, header[40].into())
+        };
         Ok(Some(Self {
             checksum: u64_at(header, 0),
             hash: KeyHash(u64_at(header, 8)),
-            sequence: u64_at(header, 16),
+            sequence,
             expiry: u32_at(header, 24),
             flags: u32_at(header, 28),
             value_bytes: u32_at(header, 32),
             replaces: Life(u32_at(header, 36)),
-            key_bytes: header[40],
+            key_bytes,
             kind,
             marks: header[41] >> 2,
         }))

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::switches::{Safeguard, without};
-use minos_base::KeyHash;
+use minos_base::{KeyHash, limits::ITEM_KEY_BYTES_MAX};
 use proptest::prelude::*;
 
 const LIFE: Life = Life(77);
@@ -21,7 +21,7 @@ fn header(key: &[u8], value: &[u8], sequence: u64) -> RecordHeader {
         flags: 6,
         value_bytes: value.len() as u32,
         replaces: Life(3),
-        key_bytes: key.len() as u8,
+        key_bytes: key.len() as u32,
         kind: Kind::Item,
         marks: 0x2a,
     }
@@ -67,8 +67,12 @@ fn scan(bytes: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 fn records() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
     let size = prop_oneof![0usize..200, 900usize..1200, 3900usize..4200, 0usize..20_000];
-    let record = (proptest::collection::vec(any::<u8>(), 1..=250), size, any::<u8>());
-    let record = record.prop_map(|(key, size, fill)| (key, vec![fill; size]));
+    let key_bytes = prop_oneof![8 => 1usize..=256, 1 => 257usize..9000, 1 => Just(ITEM_KEY_BYTES_MAX)];
+    let record = (any::<u8>(), key_bytes, size, any::<u8>());
+    let record = record.prop_map(|(first, key_bytes, size, fill)| {
+        let key = (0..key_bytes).map(|at| first.wrapping_add((at % 251) as u8)).collect();
+        (key, vec![fill; size])
+    });
     proptest::collection::vec(record, 1..12)
 }
 

@@ -7,10 +7,10 @@ use super::{
     segments::State,
 };
 use crate::{
-    format::{Kind, Life, PAGE_BYTES, RecordHeader, Stream},
+    format::{Kind, Life, PAGE_BYTES, RecordHeader, SEQUENCE_OF_LONG_KEY_MAX, Stream},
     switches::{Safeguard, is_on},
 };
-use minos_base::{KeyHash, Seconds, Tombstone, limits::KEY_BYTES_MAX};
+use minos_base::{KeyHash, Seconds, Tombstone, limits::ITEM_KEY_BYTES_MAX};
 use std::ops::Range;
 use thiserror::Error;
 
@@ -88,7 +88,10 @@ impl Log {
     pub fn append(&mut self, stream: Stream, put: &Put<'_>) -> Result<Place, Refusal> {
         let bytes = (put.key.len() + put.value.len()) as u64;
         let max = self.layout.record_bytes_max();
-        if bytes > max || put.key.len() > KEY_BYTES_MAX {
+        let is_short = u8::try_from(put.key.len()).is_ok();
+        let is_possible =
+            is_short || put.key.len() <= ITEM_KEY_BYTES_MAX && put.sequence <= SEQUENCE_OF_LONG_KEY_MAX;
+        if bytes > max || !is_possible {
             return Err(Refusal::TooLarge { bytes, max });
         }
         // What failed was admitted before.
@@ -110,7 +113,7 @@ impl Log {
             flags: put.flags,
             value_bytes: put.value.len() as u32,
             replaces: self.life_replaced(put.replaces),
-            key_bytes: put.key.len() as u8,
+            key_bytes: put.key.len() as u32,
             kind: Kind::Item,
             marks: put.marks,
         };

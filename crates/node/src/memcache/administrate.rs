@@ -1,6 +1,6 @@
 //! Commands without a key.
 
-use minos_base::{Exptime, Seconds, SizeClass, StatsGroup};
+use minos_base::{Exptime, Seconds, SizeClass, StatsGroup, limits::KEY_BYTES_MAX};
 use minos_engine::{Engine, Mode};
 use minos_proto::memcache::{
     Command, Request, ShutdownMode, StatsDetail,
@@ -120,6 +120,10 @@ fn dump<M: Mode, P>(
             break;
         }
         let next = cx.store.visit(partition, cursor, DUMP_BUCKETS, cx.now, |key, item| {
+            if key.len() > KEY_BYTES_MAX {
+                // Its clients could not name it.
+                return;
+            }
             let facts = DumpFacts {
                 expires_unix_s: (item.expiry() != 0).then(|| unix(item.expiry())),
                 accessed_unix_s: unix(item.last_access()),

@@ -1,6 +1,6 @@
 //! From a parsed command to its reply: the checks that all commands share, and the function of each.
 
-use minos_base::limits::KEY_BYTES_MAX;
+use minos_base::limits::ITEM_KEY_BYTES_MAX;
 use minos_engine::Mode;
 use minos_proto::resp::{Command, Flag, Id, compose, find_subcommand};
 
@@ -198,9 +198,9 @@ pub(super) fn all_keys<'a>(call: &Call<'a>) -> impl Iterator<Item = &'a [u8]> + 
 #[inline]
 pub(super) fn bad_key(key: &[u8]) -> Option<&'static str> {
     match key.len() {
-        1..=KEY_BYTES_MAX => None,
+        1..=ITEM_KEY_BYTES_MAX => None,
         0 => Some("ERR key is empty"),
-        _ => Some("ERR key is longer than 250 bytes"),
+        _ => Some("ERR key is longer than 65536 bytes"),
     }
 }
 

@@ -45,7 +45,8 @@ pub(super) struct World {
 }
 
 pub(super) fn key_bytes(key: u16) -> Vec<u8> {
-    vec![b'k'; usize::from(key) * 5 % 60].into_iter().chain(key.to_be_bytes()).collect()
+    let long = if key % 16 == 15 { 300 } else { 0 };
+    vec![b'k'; usize::from(key) * 5 % 60 + long].into_iter().chain(key.to_be_bytes()).collect()
 }
 
 impl World {

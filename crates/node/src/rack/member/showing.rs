@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use minos_base::{Clock, KeyHash};
+use minos_base::{Clock, KeyHash, limits::KEY_BYTES_MAX};
 use minos_engine::{Answer, ItemMeta, ItemView, Mode, ReadOnly};
 
 use super::wire::{Group, Item, Owned, REQUEST_BYTES_MAX, Reply, Request};
@@ -119,7 +119,8 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
         let Walk { wanted, partition, cursor, keys } = walk;
         let next = self.table.visit(*partition, *cursor, 1, self.clock.seconds(), |key| {
             let micro_shard = (self.shard_of)(key);
-            if wanted.contains_key(&micro_shard) {
+            // Only clients of Redis' protocol name longer ones, and a rack has none.
+            if wanted.contains_key(&micro_shard) && key.len() <= KEY_BYTES_MAX {
                 keys.push((micro_shard, key.into()));
             }
         });
