@@ -208,8 +208,9 @@ impl Survey {
             return Verdict::Wrong("an item is linked twice");
         }
         if !self.is_closed && state.is_flushed(partition.index.generation(region)) {
-            // The item is dead, and which generations may still be present is not known.
-            return Verdict::Dead;
+            // Which generations may still be present is not known. Older records of its key were flushed as well; those
+            // of other keys that look like it were perhaps written later.
+            return Verdict::Nothing;
         }
         match M::claim(&mut found.entries, writing, self, (slot, item, &state)) {
             Ok(true) => {}

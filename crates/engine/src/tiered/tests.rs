@@ -389,6 +389,32 @@ fn a_repair_uncovers_no_record_that_was_overwritten() {
     table.check().unwrap();
 }
 
+/// Slots do not tell keys apart.
+#[test]
+fn a_repair_keeps_the_records_of_keys_that_look_like_those_of_flushed_items() {
+    const KEYS: u32 = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let backing = Backing::File(folder.path().join("region"));
+    let hash_mask = 0xffff_ffc0_0003_00ff;
+    let config = StoreConfig { backing, hash_mask, ..lossless(1 << 20) };
+    let (table, _) = Tiered::<Crcw>::open(&config).unwrap();
+    (0..KEYS).for_each(|number| _ = store(&table, number, 100).unwrap());
+    table.flush();
+    let newer = table.flushed_up_to(0) + 1;
+    let hashes: Vec<KeyHash> = (KEYS..2 * KEYS).map(|number| table.hash(&key(number))).collect();
+    for (number, &hash) in hashes.iter().enumerate() {
+        table.adopt(hash, place(number as u32 + 1), newer + number as u64).unwrap();
+    }
+    // Not closed.
+    drop(table);
+    let (table, opening) = Tiered::<Crcw>::open(&config).unwrap();
+    assert_eq!(opening, crate::Opening::Repaired { items: 0, dropped: 0 });
+    let is_named =
+        |(number, &hash): (usize, &KeyHash)| table.standing(hash, number as u32 + 1) == Standing::Named;
+    assert_eq!(hashes.iter().enumerate().filter(|&entry| is_named(entry)).count(), KEYS as usize);
+    table.check().unwrap();
+}
+
 #[test]
 fn a_large_value_that_finds_no_place_is_freed_once() {
     // All keys of a partition are in one bucket, which is full.
