@@ -30,7 +30,7 @@ use super::{
     keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
-    shared::{InForce, NativeSide, PlanCell, Shared},
+    shared::{InForce, NativeSide, PlanCell, Shared, TrackingHost},
     stop::Stop,
     tls::TlsFront,
 };
@@ -51,6 +51,7 @@ use crate::{
         queue::RxQueue,
         session::{Protocol, StreamListener},
     },
+    tracking::Tracking,
     watch::Watch,
     worker::{
         Worker, fetches::Fetches, flash::holds_replies, large_set::LargeSet, metrics::Metrics,
@@ -273,8 +274,8 @@ impl Server {
             self.spawn("minos-tls".to_owned(), move || front.run())?;
         }
         if let Some(access) = &shared.config.access {
-            let (shared, authority) = (Arc::clone(shared), Arc::clone(&access.authority));
-            self.spawn("minos-access".to_owned(), move || check(&shared, &authority))?;
+            let (shared, access) = (Arc::clone(shared), access.clone());
+            self.spawn("minos-access".to_owned(), move || check(&shared, &access))?;
         }
         Ok(others)
     }
@@ -380,7 +381,10 @@ pub(crate) fn share<M: Mode, I: Io>(
     config: ServerConfig,
     (store, tier): (Arc<Engine<M>>, Option<Arc<Tier>>),
     in_force: InForce,
-) -> Result<Arc<Shared<M, I>>, StartError> {
+) -> Result<Arc<Shared<M, I>>, StartError>
+where
+    Engine<M>: Sync,
+{
     let (mut workers, mut queues) = (Vec::new(), Vec::new());
     for _ in 0..config.control.workers {
         queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
@@ -411,11 +415,14 @@ pub(crate) fn share<M: Mode, I: Io>(
         watch: Arc::new(watch),
         native,
         tier,
+        tracking: Tracking::new(config.tracking_keys_max, config.buffer_bytes_max),
         mailbox: Mailbox::new()?,
         handshakes: AllHandshakeCounters::default(),
         config,
     };
-    Ok(Arc::new(shared))
+    let shared = Arc::new(shared);
+    shared.tracking.serve(Box::new(TrackingHost(Arc::downgrade(&shared))));
+    Ok(shared)
 }
 
 /// The memory for values that are still arriving.
