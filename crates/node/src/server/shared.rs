@@ -170,7 +170,19 @@ impl<M: Mode, I: Io> Shared<M, I> {
 }
 
 /// The server of its tracking, as long as it is there.
-pub(crate) struct TrackingHost<M: Mode, I: Io>(pub(crate) Weak<Shared<M, I>>);
+pub(crate) struct TrackingHost<M: Mode, I: Io>(Weak<Shared<M, I>>);
+
+impl<M: Mode, I: Io> TrackingHost<M, I>
+where
+    Engine<M>: Sync,
+{
+    /// Names a server to its tracking.
+    pub(crate) fn of(shared: Shared<M, I>) -> Arc<Shared<M, I>> {
+        let shared = Arc::new(shared);
+        shared.tracking.serve(Box::new(Self(Arc::downgrade(&shared))));
+        shared
+    }
+}
 
 impl<M: Mode, I: Io> Host for TrackingHost<M, I>
 where

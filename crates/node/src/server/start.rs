@@ -375,6 +375,11 @@ fn listen_for_peers(
     Ok((peers, gate))
 }
 
+/// The RX queues, one a worker.
+fn queues<I: Io>(io: &I, config: &ServerConfig) -> io::Result<Vec<RxQueue<I>>> {
+    (0..config.control.workers).map(|_| RxQueue::open(io.poller()?, config.connections_max)).collect()
+}
+
 /// Builds the state that the threads share.
 pub(crate) fn share<M: Mode, I: Io>(
     io: &I,
@@ -385,11 +390,8 @@ pub(crate) fn share<M: Mode, I: Io>(
 where
     Engine<M>: Sync,
 {
-    let (mut workers, mut queues) = (Vec::new(), Vec::new());
-    for _ in 0..config.control.workers {
-        queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
-        workers.push(worker(&config)?);
-    }
+    let queues = queues(io, &config)?;
+    let workers = queues.iter().map(|_| worker(&config)).collect::<Result<Vec<_>, _>>()?;
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
     rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
     let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
@@ -420,9 +422,7 @@ where
         handshakes: AllHandshakeCounters::default(),
         config,
     };
-    let shared = Arc::new(shared);
-    shared.tracking.serve(Box::new(TrackingHost(Arc::downgrade(&shared))));
-    Ok(shared)
+    Ok(TrackingHost::of(shared))
 }
 
 /// The memory for values that are still arriving.
