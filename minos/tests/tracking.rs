@@ -475,30 +475,30 @@ fn cache(
                             cached.remove(&*String::from_utf8_lossy(key));
                         }
                     }),
-                    [_, Reply::Null] => cached.clear(),
+                    [_, Reply::Null] if listens => cached.clear(),
                     _ => {}
                 },
                 reply => return reply,
             }
         }
     };
-    let mut ends = false;
-    loop {
+    // Once the writers have ended, what is not cached is read; what is, stays.
+    let mut left = 4 * KEYS;
+    while left > 0 {
         let key = format!("key{}", random.random_range(0..KEYS));
-        if !cached.contains_key(&key) && !ends {
+        if cached.contains_key(&key) {
+            take(&mut connection, &mut cached, &["ping"]);
+        } else {
             let value = match take(&mut connection, &mut cached, &["get", &key]) {
                 Reply::Bulk(bytes) => version(&String::from_utf8_lossy(&bytes)),
                 _ => 0,
             };
             cached.insert(key, value);
-        } else {
-            take(&mut connection, &mut cached, &["ping"]);
         }
-        if ends {
-            return cached.into_iter().collect();
-        }
-        ends = stops.load(Relaxed);
+        left -= u64::from(stops.load(Relaxed));
     }
+    take(&mut connection, &mut cached, &["ping"]);
+    cached.into_iter().collect()
 }
 
 const KEYS: u64 = 40;
