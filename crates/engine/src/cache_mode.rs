@@ -285,9 +285,9 @@ fn arenas<'a, B: PositionBits, T: Tier, A: Access>(
 
 /// Counts an entry evicted from its log, and frees its extent.
 fn lost<B: PositionBits, T: Tier, A: Access>(
-    (engine, partition): (&Engine<LogMode<B, T>, A>, &Partition<LogMode<B, T>, A>),
-    observer: Option<&dyn Observer>,
-    now: u32,
+    engine: &Engine<LogMode<B, T>, A>,
+    partition: &Partition<LogMode<B, T>, A>,
+    (observer, now): (Option<&dyn Observer>, Seconds),
     entry: &LogEntry<B>,
 ) {
     if entry.is_dead {
@@ -697,7 +697,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         }
         let observer = writing.writer.observer.as_deref();
         let mut arenas = arenas(engine, partition, &writing.writer.room.tier);
-        let mut on_evicted = |entry: LogEntry<B>| lost((engine, partition), observer, now, &entry);
+        let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, (observer, now), &entry);
         partition.space.segments(writing.region()) > SEGMENTS_MIN as u64
             && partition.space.release_head(writing.region(), &mut arenas, &mut on_evicted)
     }
@@ -844,7 +844,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         let observer = writing.writer.observer.as_deref();
         partition
             .space
-            .finish_walk(writing.region(), &mut |entry| lost((engine, partition), observer, now, &entry));
+            .finish_walk(writing.region(), &mut |entry| lost(engine, partition, (observer, now), &entry));
     }
 
     #[inline]
@@ -870,7 +870,7 @@ fn append<B: PositionBits, T: Tier, A: Access>(
     let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
     let observer = writing.writer.observer.as_deref();
     let mut arenas = arenas(engine, partition, &writing.writer.room.tier);
-    let mut on_evicted = |entry: LogEntry<B>| lost((engine, partition), observer, now, &entry);
+    let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, (observer, now), &entry);
     let (position, item) = partition.space.append(writing.region(), &mut arenas, words, &mut on_evicted)?;
     Some(Placed { item, link: position.words() })
 }
