@@ -1,8 +1,10 @@
 """The basic flows of redis-py, in both versions of the protocol, against the server at 127.0.0.1:PORT."""
 
 import sys
+import time
 
 import redis
+from redis.cache import CacheConfig
 
 PORT = int(sys.argv[1])
 LARGE = bytes(range(256)) * 4000
@@ -36,6 +38,23 @@ def flows(protocol):
         raise AssertionError("lists are not there")
 
 
+def caches():
+    """The client keeps what it reads, and hears of changes by others. It asks for a version of Redis that Minos is not."""
+    redis.connection.CacheProxyConnection.MIN_ALLOWED_VERSION = "7.0.0"
+    client = redis.Redis(port=PORT, protocol=3, cache_config=CacheConfig())
+    other = redis.Redis(port=PORT)
+    for value in (b"1", b"2", b"3"):
+        other.set("cached", value)
+        begun = time.monotonic()
+        while client.get("cached") != value:
+            assert time.monotonic() < begun + 60, "the cached value is stale"
+        assert client.get_cache().size == 1 and client.get("cached") == value
+    other.flushall()
+    begun = time.monotonic()
+    while client.get("cached") is not None:
+        assert time.monotonic() < begun + 60, "the flush was not heard of"
+
+
 def transactions(client):
     with client.pipeline() as pipe:
         assert pipe.set("p", 1).incr("p").get("p").execute() == [True, 2, b"2"]
@@ -62,3 +81,4 @@ def add_one(pipe):
 
 for version in (2, 3):
     flows(version)
+caches()

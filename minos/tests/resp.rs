@@ -319,3 +319,32 @@ fn slow_requests_are_logged() {
     let lines: Vec<_> = std::iter::from_fn(|| client.line().ok().filter(|line| line != "+PONG")).collect();
     assert!(lines.windows(3).any(|lines| lines[0] == "set" && lines[2] == "slow"), "{lines:?}");
 }
+
+#[test]
+fn times_of_commands_are_told() {
+    let (server, mut memcached) = start(&["--watch=1"]);
+    let mut client = Connection::open(server.address());
+    assert_eq!(client.say(&["latency", "histogram"]), Reply::Elements(b'*', Vec::new()));
+    (0..10).for_each(|_| drop(client.say(&["set", "k", "1"])));
+    (0..5).for_each(|_| drop(memcached.get("k").unwrap()));
+    let Reply::Elements(_, told) = client.say(&["latency", "histogram", "SET", "get", "none"]) else {
+        panic!("no map")
+    };
+    let calls = |at: usize| {
+        let Reply::Elements(_, facts) = &told[at] else { panic!("{told:?}") };
+        let [name, Reply::Integer(calls), steps, Reply::Elements(_, pairs)] = facts.as_slice() else {
+            panic!("{facts:?}")
+        };
+        assert_eq!([name, steps], [&bulk("calls"), &bulk("histogram_usec")]);
+        // Each step has more than the one before; the last one has all.
+        let sums: Vec<_> = pairs.chunks(2).map(|pair| pair[1].clone()).collect();
+        assert_eq!(sums.last(), Some(&Reply::Integer(*calls)));
+        *calls
+    };
+    assert_eq!([&told[0], &told[2]], [&bulk("get"), &bulk("set")]);
+    assert_eq!((told.len(), calls(1), calls(3)), (4, 5, 10));
+    assert_eq!(client.say(&["config", "resetstat"]), ok());
+    assert_eq!(client.say(&["latency", "histogram", "set"]), Reply::Elements(b'*', Vec::new()));
+    assert_eq!(client.say(&["latency", "reset"]), Reply::Integer(0));
+    common::stop(server);
+}

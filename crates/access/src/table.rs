@@ -40,6 +40,7 @@ categories! {
     ADMIN = 5 "admin",
     FAST = 6 "fast",
     SLOW = 7 "slow",
+    PUBSUB = 11 "pubsub",
     DANGEROUS = 8 "dangerous",
     CONNECTION = 9 "connection",
     TRANSACTION = 10 "transaction",

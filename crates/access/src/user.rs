@@ -231,6 +231,43 @@ impl What {
     }
 }
 
+impl User {
+    /// The hashes of its passwords.
+    pub fn hashes(&self) -> impl Iterator<Item = String> {
+        self.secrets.iter().map(ToString::to_string)
+    }
+
+    /// Its rules for keys, as the file has them.
+    pub fn key_rules(&self) -> String {
+        joined(self.keys.iter())
+    }
+
+    /// Its rules for commands, the first of which is about all.
+    pub fn command_rules(&self) -> String {
+        let rules = joined(self.commands.iter());
+        match self.commands.first() {
+            Some(CommandRule { what: What::All, .. }) => rules,
+            None => "-@all".to_owned(),
+            Some(_) => format!("-@all {rules}"),
+        }
+    }
+}
+
+fn joined<T: ToString>(rules: impl Iterator<Item = T>) -> String {
+    rules.map(|rule| rule.to_string()).collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for CommandRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.allows { "+" } else { "-" })?;
+        match &self.what {
+            What::All => f.write_str("@all"),
+            What::Category(name, _) => write!(f, "@{name}"),
+            What::Command(name) => f.write_str(name),
+        }
+    }
+}
+
 /// A line of the file.
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -240,14 +277,7 @@ impl fmt::Display for User {
         }
         self.secrets.iter().try_for_each(|secret| write!(f, " #{secret}"))?;
         self.keys.iter().try_for_each(|rule| write!(f, " {rule}"))?;
-        for CommandRule { allows, what } in &self.commands {
-            f.write_str(if *allows { " +" } else { " -" })?;
-            match what {
-                What::All => f.write_str("@all")?,
-                What::Category(name, _) => write!(f, "@{name}")?,
-                What::Command(name) => f.write_str(name)?,
-            }
-        }
+        self.commands.iter().try_for_each(|rule| write!(f, " {rule}"))?;
         Ok(())
     }
 }

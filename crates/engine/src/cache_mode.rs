@@ -22,6 +22,7 @@ use crate::{
     item::{HEADER_WORDS, ItemState, body, item_words},
     log::{Log, LogEntry, Segments, Twin},
     mode::{Candidates, Lookup, Mode},
+    observer::Observer,
     partition::{OutOfMemory, Partition},
     parts::{Parts, Placed},
     places::{Extent, Large, Places, State},
@@ -37,7 +38,7 @@ use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Geometry, HeapStats, Memory, Offset, Region, Settled, View};
 use minos_sync::{
     Access, Bell, Lock, horizon,
-    words::{copy_in, words_for},
+    words::{append_to, copy_in, words_for},
 };
 use std::{
     collections::HashMap,
@@ -286,7 +287,7 @@ fn arenas<'a, B: PositionBits, T: Tier, A: Access>(
 fn lost<B: PositionBits, T: Tier, A: Access>(
     engine: &Engine<LogMode<B, T>, A>,
     partition: &Partition<LogMode<B, T>, A>,
-    now: u32,
+    (observer, now): (Option<&dyn Observer>, Seconds),
     entry: &LogEntry<B>,
 ) {
     if entry.is_dead {
@@ -304,6 +305,23 @@ fn lost<B: PositionBits, T: Tier, A: Access>(
     } else if is_whole {
         counts.evict(&state);
     }
+    if let Some(observer) = observer.filter(|_| !T::IS_TIERED) {
+        tell_lost(engine, observer, entry.payload, &state);
+    }
+}
+
+/// Tells of an item that was evicted. Its bytes are still there.
+#[cold]
+fn tell_lost<B: PositionBits, T: Tier, A: Access>(
+    engine: &Engine<LogMode<B, T>, A>,
+    observer: &dyn Observer,
+    item: Offset,
+    state: &ItemState,
+) {
+    let mut key = Vec::with_capacity(state.key_bytes());
+    let words = engine.memory().region().words(body(item), words_for(state.key_bytes()));
+    append_to(words, 0, state.key_bytes(), &mut key);
+    observer.changed(engine.hash(&key), &key);
 }
 
 /// Frees the extent of an unlinked item; false if it was evicted before.
@@ -666,9 +684,11 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         let Some(place) = chain::places(region, head).max_by_key(age) else { return Err(OutOfMemory) };
         let oldest = place.slot(region);
         relink::replace::<A>(region, place, slot);
-        if Self::locate(log, region, oldest).is_some() {
+        if let Some(item) = Self::locate(log, region, oldest) {
             writing.partition.counts.evicted_index.add(1);
+            let key = writing.key_to_tell(item);
             writing.retire(oldest);
+            key.into_iter().for_each(|key| writing.tell(writing.engine.hash(&key), &key));
         }
         Ok(place)
     }
@@ -678,8 +698,9 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         if T::IS_TIERED && !writing.writer.room.tier.may_evict(&partition.space, writing.region()) {
             writing.settle_oldest();
         }
+        let observer = writing.writer.observer.as_deref();
         let mut arenas = arenas(engine, partition, &writing.writer.room.tier);
-        let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, now, &entry);
+        let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, (observer, now), &entry);
         partition.space.segments(writing.region()) > SEGMENTS_MIN as u64
             && partition.space.release_head(writing.region(), &mut arenas, &mut on_evicted)
     }
@@ -791,6 +812,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         let mut moving = std::mem::take(&mut writing.writer.room.moving);
         moving.clear();
         moving.extend(region.words(item, words as usize).iter().map(|word| word.load(Relaxed)));
+        let key = writing.key_to_tell(item);
         log.kill(region, position(old.link()));
         let placed = Self::allocate(writing, words);
         if let Some(placed) = placed {
@@ -815,13 +837,17 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             if !writing.engine.is_inline(state.value_bytes() as u64) {
                 release_extent(writing.engine, item, &state);
             }
+            key.into_iter().for_each(|key| writing.tell(writing.engine.hash(&key), &key));
         }
         writing.writer.room.moving = moving;
     }
 
     fn settle_all<A: Access>(writing: &mut Writing<'_, Self, A>) {
         let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
-        partition.space.finish_walk(writing.region(), &mut |entry| lost(engine, partition, now, &entry));
+        let observer = writing.writer.observer.as_deref();
+        partition
+            .space
+            .finish_walk(writing.region(), &mut |entry| lost(engine, partition, (observer, now), &entry));
     }
 
     #[inline]
@@ -845,8 +871,9 @@ fn append<B: PositionBits, T: Tier, A: Access>(
     words: u64,
 ) -> Option<Placed> {
     let (engine, partition, now) = (writing.engine, writing.partition, writing.writer.now);
+    let observer = writing.writer.observer.as_deref();
     let mut arenas = arenas(engine, partition, &writing.writer.room.tier);
-    let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, now, &entry);
+    let mut on_evicted = |entry: LogEntry<B>| lost(engine, partition, (observer, now), &entry);
     let (position, item) = partition.space.append(writing.region(), &mut arenas, words, &mut on_evicted)?;
     Some(Placed { item, link: position.words() })
 }

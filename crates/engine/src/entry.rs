@@ -191,6 +191,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     pub fn remove(&mut self) -> bool {
         let Some(found) = self.found.take() else { return false };
         self.writing.unlink(found.place);
+        self.tell();
         true
     }
 
@@ -254,6 +255,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
             copy_in(words, state.key_bytes() + at, bytes);
             state.with_cas(cas).store(region, item);
         });
+        self.tell();
         Ok(cas)
     }
 
@@ -313,7 +315,9 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         }
         let body = self.words(body(found.item), state.key_bytes() + value.len());
         let item = Inline { header, body, state, slot: found.slot };
-        Some(self.writing.write_over(region.word(found.place.head), &item, value, meta, self.now))
+        let cas = self.writing.write_over(region.word(found.place.head), &item, value, meta, self.now);
+        self.tell();
+        Some(cas)
     }
 
     fn fits_in_place(&self, found: &Found, sizes: (usize, u64)) -> bool {
@@ -340,6 +344,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         });
         self.writing.partition.counts.update(&old, &new);
         self.found = Some(Found { slot, ..found });
+        self.tell();
         cas
     }
 
@@ -352,6 +357,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         match self.writing.link(self.hash, placed, self.found.map(|found| found.place)) {
             Ok(found) => {
                 self.found = Some(found);
+                self.tell();
                 Ok(cas)
             }
             Err(OutOfMemory) => self.refuse(sizes.1),
@@ -377,10 +383,14 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         let Some((item, mut state)) = self.current() else { return };
         let before = state;
         change(&mut state);
-        if !state.is_same_record(&before) {
+        let is_same = state.is_same_record(&before);
+        if !is_same {
             self.changes();
         }
         self.versioned(|region| state.store(region, item));
+        if !is_same {
+            self.tell();
+        }
     }
 
     /// The contents of the item are about to change.
@@ -388,6 +398,12 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
         if let Some(found) = self.found {
             M::changes(&mut self.writing, found.slot);
         }
+    }
+
+    /// Tells of a change that was just made.
+    #[inline]
+    fn tell(&self) {
+        self.writing.tell(self.hash, self.key);
     }
 
     /// Runs `write` under the chain's version, so that concurrent readers retry.

@@ -265,6 +265,7 @@ mod linking;
 #[doc(hidden)]
 pub mod log;
 mod mode;
+mod observer;
 mod overwrite;
 mod owner;
 mod ownership;
@@ -306,6 +307,7 @@ pub use item::{ItemMeta, ItemState, ItemView};
 pub use minos_region::{Backing, Kept, MapError, MemoryKeeper, OwnerState, Ownership};
 pub use minos_sync::{Access, AnyWriter, Crcw, Crew, Erew};
 pub use mode::{Candidates, Lookup, Mode};
+pub use observer::Observer;
 pub use owner::Owner;
 pub use partition::OutOfMemory;
 pub use pinned::Pinned;

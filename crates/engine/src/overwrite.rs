@@ -79,6 +79,8 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             return None;
         }
         let item = Inline { header, body, state, slot };
-        Some(self.write_over(region.writable(candidate.version)?, &item, value, &put.meta, now))
+        let cas = self.write_over(region.writable(candidate.version)?, &item, value, &put.meta, now);
+        self.tell(put.hash, key);
+        Some(cas)
     }
 }

@@ -1,9 +1,9 @@
 //! One partition: an index, the space of its items, and a writer.
 
-use crate::{counts::Counts, index::Index, places::State, saved::Saved, slot::Slot};
+use crate::{counts::Counts, index::Index, observer::Observer, places::State, saved::Saved, slot::Slot};
 use minos_base::Seconds;
 use minos_sync::{Access, PinTable};
-use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, atomic::AtomicU64};
 
 /// There is no memory, or no room in the index, for another item. The old value is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +45,8 @@ pub(crate) struct Writer<M: State> {
     pub(crate) scratch: Vec<u8>,
     /// The time of the last lookup.
     pub(crate) now: Seconds,
+    /// Is told of changes.
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 impl<M: State> Writer<M> {
@@ -59,6 +61,7 @@ impl<M: State> Writer<M> {
             splitting: Vec::new(),
             scratch: Vec::new(),
             now: 0,
+            observer: None,
         }
     }
 

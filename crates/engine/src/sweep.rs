@@ -53,8 +53,14 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Its time does not depend on earlier flushes: each flush sweeps enough chains that dead items are
     /// removed before their generation's number is used again.
     pub fn flush(&self) {
+        let mut observer = None;
         for partition in 0..self.partitions() {
-            self.writing_at(partition).flush();
+            let mut writing = self.writing_at(partition);
+            writing.flush();
+            observer = writing.writer.observer.clone();
+        }
+        if let Some(observer) = observer {
+            observer.flushed();
         }
     }
 }
@@ -171,12 +177,18 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
             return true;
         }
         let state = ItemState::load(region, item, now);
-        if state.is_flushed(partition.index.generation(region)) {
+        let is_flushed = state.is_flushed(partition.index.generation(region));
+        if is_flushed {
             partition.counts.flushed.add(1);
         } else if state.is_expired() {
             partition.counts.expire(&state);
         }
+        // The flush has told of its items.
+        let key = if is_flushed { None } else { self.key_to_tell(item) };
         self.unlink(place);
+        if let Some(key) = key {
+            self.tell(self.engine.hash(&key), &key);
+        }
         true
     }
 }

@@ -1,7 +1,11 @@
 //! Who a connection is, and what it may do. Only connections of a server with users have any of this.
 
+mod denials;
+mod users_file;
+
 use std::{
     collections::VecDeque,
+    path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -16,6 +20,9 @@ use crate::{
     memcache::COMMANDS, ops::counters::Counters, resp, server::config::AccessConfig, server::shared::Shared,
     tcp::connection::Connection,
 };
+pub(crate) use denials::{Denials, Reason};
+pub use users_file::read_users;
+use users_file::write_users;
 
 /// The commands of all protocols, as rules name them.
 pub const ACCESS_TABLES: Tables = &[COMMANDS, resp::COMMANDS];
@@ -27,12 +34,32 @@ pub(crate) const RESP: usize = 1;
 /// A connection's identity.
 pub(crate) struct Guard {
     authority: Arc<Authority>,
+    denials: Arc<Denials>,
     /// Who it is, once it has said so.
     user: Option<Arc<User>>,
     /// Number of the users from whom `user` is.
     version: u64,
-    /// The result of a slow check, until the command that has asked for it is executed again.
-    verdict: Option<Option<Arc<User>>>,
+    /// The result of a task, until the command that has asked for it is executed again.
+    verdict: Option<Verdict>,
+}
+
+/// What takes too long for a worker.
+#[derive(Debug)]
+pub(crate) enum Task {
+    /// The check of a password.
+    Verify(Credentials),
+    /// The users are read from their file.
+    Load,
+    /// They are written there.
+    Save,
+}
+
+/// The result of a task.
+enum Verdict {
+    /// Who the connection is, if the password is right.
+    User(Option<Arc<User>>),
+    /// The end of the work with the file.
+    File(Result<(), String>),
 }
 
 /// The result of a login.
@@ -42,20 +69,39 @@ pub(crate) enum LoggedIn {
     /// It is not, and keeps its user if it has one.
     No,
     /// Only a slow check tells: the command is executed again when its verdict is there.
-    Wait(Box<Credentials>),
+    Wait(Box<Task>),
 }
 
 impl Guard {
-    pub(crate) fn new(authority: &Arc<Authority>) -> Box<Self> {
+    pub(crate) fn new(access: &AccessConfig) -> Box<Self> {
+        Self::of(&access.authority, &access.denials)
+    }
+
+    fn of(authority: &Arc<Authority>, denials: &Arc<Denials>) -> Box<Self> {
         // In this order: users that come meanwhile are noticed.
         let version = authority.version();
         let user = authority.default_user();
-        Box::new(Self { authority: Arc::clone(authority), user, version, verdict: None })
+        let (authority, denials) = (Arc::clone(authority), Arc::clone(denials));
+        Box::new(Self { authority, denials, user, version, verdict: None })
     }
 
     /// The guard of the same connection, as if it had just come.
     pub(crate) fn anew(&self) -> Box<Self> {
-        Self::new(&self.authority)
+        Self::of(&self.authority, &self.denials)
+    }
+
+    /// What clients were refused.
+    pub(crate) fn denials(&self) -> &Arc<Denials> {
+        &self.denials
+    }
+
+    /// The end of the work with the file, once that is there.
+    pub(crate) fn take_file_verdict(&mut self) -> Option<Result<(), String>> {
+        match self.verdict.take()? {
+            Verdict::File(result) => Some(result),
+            // Of a login that was given up.
+            Verdict::User(_) => None,
+        }
     }
 
     /// The users of the server.
@@ -83,11 +129,11 @@ impl Guard {
     /// Logs in, or goes on with that after a slow check.
     pub(crate) fn log_in(&mut self, name: &[u8], password: &[u8], counters: &Counters) -> LoggedIn {
         let granted = match self.verdict.take() {
-            Some(verdict) => verdict,
-            None => match self.authority.login(name, password) {
+            Some(Verdict::User(verdict)) => verdict,
+            _ => match self.authority.login(name, password) {
                 Login::Granted(user) => Some(user),
                 Login::Refused => None,
-                Login::Slow(credentials) => return LoggedIn::Wait(Box::new(credentials)),
+                Login::Slow(credentials) => return LoggedIn::Wait(Box::new(Task::Verify(credentials))),
             },
         };
         counters.auth_cmds.count();
@@ -101,7 +147,7 @@ impl Guard {
     }
 }
 
-/// Connections whose passwords wait to be checked, which takes too long for a worker.
+/// Connections that wait for tasks: most for the check of a password.
 pub(crate) struct Checks {
     state: Mutex<ChecksState>,
     /// There is something new in the state.
@@ -113,7 +159,7 @@ pub(crate) struct Checks {
 
 #[derive(Default)]
 struct ChecksState {
-    waiting: VecDeque<(Box<Connection>, Box<Credentials>)>,
+    waiting: VecDeque<(Box<Connection>, Box<Task>)>,
     /// The thread that checks ends.
     is_closed: bool,
 }
@@ -128,17 +174,13 @@ impl Checks {
     ///
     /// # Errors
     /// Gives it back, because too many wait already.
-    pub(crate) fn wait(
-        &self,
-        connection: Box<Connection>,
-        credentials: Box<Credentials>,
-    ) -> Result<(), Box<Connection>> {
+    pub(crate) fn wait(&self, connection: Box<Connection>, task: Box<Task>) -> Result<(), Box<Connection>> {
         let mut state = self.lock();
         if state.is_closed || state.waiting.len() >= self.waiting_max {
             self.refused.fetch_add(1, Relaxed);
             return Err(connection);
         }
-        state.waiting.push_back((connection, credentials));
+        state.waiting.push_back((connection, task));
         self.news.notify_one();
         Ok(())
     }
@@ -156,7 +198,7 @@ impl Checks {
         self.news.notify_one();
     }
 
-    fn next(&self) -> Option<(Box<Connection>, Box<Credentials>)> {
+    fn next(&self) -> Option<(Box<Connection>, Box<Task>)> {
         let mut state = self.lock();
         loop {
             if state.is_closed {
@@ -175,13 +217,26 @@ impl Checks {
     }
 }
 
-/// Checks passwords until the server is to stop.
-pub(crate) fn check<M: Mode, I: Io>(shared: &Shared<M, I>, authority: &Authority) {
-    while let Some((mut connection, credentials)) = shared.checks.next() {
-        let verdict = authority.verify(&credentials);
+/// Does the tasks of connections until the server is to stop.
+pub(crate) fn check<M: Mode, I: Io>(shared: &Shared<M, I>, access: &AccessConfig) {
+    while let Some((mut connection, task)) = shared.checks.next() {
+        let verdict = match &*task {
+            Task::Verify(credentials) => Verdict::User(access.authority.verify(credentials)),
+            Task::Load => Verdict::File(load(&access.file, &access.authority)),
+            Task::Save => {
+                let saved = write_users(&access.file, &access.authority.acl());
+                Verdict::File(saved.map_err(|error| error.to_string()))
+            }
+        };
         if let Some(guard) = connection.session.guard() {
             guard.verdict = Some(verdict);
         }
         shared.give_back(connection);
     }
+}
+
+/// Puts the users of the file in force.
+fn load(file: &Path, authority: &Authority) -> Result<(), String> {
+    authority.replace(read_users(file)?);
+    Ok(())
 }

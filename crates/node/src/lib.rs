@@ -13,6 +13,7 @@ mod rack;
 mod resp;
 mod server;
 mod tcp;
+mod tracking;
 pub mod watch;
 mod worker;
 

@@ -35,7 +35,7 @@ const GAUGES: &[&str] = &[
     "store_extents", "store_fragmentation", "store_free_bytes", "store_index_bytes", "store_items", "store_key_bytes",
     "store_largest_free_bytes", "store_log_bytes", "store_log_capacity_bytes", "store_memory_bytes",
     "store_overhead_bytes_per_item", "store_pinned", "store_spare_buckets", "store_used_bytes", "store_value_bytes",
-    "threads", "threshold_bytes", "time", "uptime", "worker_kept_bytes_max", "worker_ring", "worker_role", "worker_waiting",
+    "threads", "threshold_bytes", "time", "tracking_clients", "tracking_items", "tracking_keys", "tracking_prefixes", "uptime", "worker_kept_bytes_max", "worker_ring", "worker_role", "worker_waiting",
 ];
 
 /// Prefixes of the families that only grow (counters), except [`GAUGES`].
@@ -45,7 +45,7 @@ const COUNTERS: &[&str] = &[
     "epoch", "evictions", "flash_", "get_", "incr_", "listen_disabled_num", "native_", "read_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_", "slow_requests",
     "store_buffer_refusals", "store_chain_refusals", "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed",
     "store_no_memory", "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large",
-    "total_connections", "total_items", "touch_", "watch_", "worker_",
+    "total_connections", "total_items", "touch_", "tracking_", "watch_", "worker_",
 ];
 
 pub(super) fn show(endpoint: &Endpoint) -> Reply {

@@ -150,6 +150,7 @@ const ALLOWED_HERE: &[c_long] = &[
     libc::SYS_stat,
     libc::SYS_unlink,
     libc::SYS_rename,
+    libc::SYS_readlink,
 ];
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[c_long] = &[];

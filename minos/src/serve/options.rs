@@ -160,6 +160,9 @@ pub(crate) struct ServeOptions {
     /// Prefixes of keys that `stats detail` counts
     #[arg(long, value_name = "N", default_value_t = 512, help_heading = "Limits")]
     pub(crate) detail_prefixes: usize,
+    /// Keys that Redis' clients have read and are told of when they change, each counted once a connection
+    #[arg(long, value_name = "N", default_value_t = 100_000, help_heading = "Limits")]
+    pub(crate) tracking_table_max_keys: usize,
     /// Let clients stop the server by the command `shutdown`
     #[arg(long, value_enum, default_value_t = Switch::Off, help_heading = "Limits")]
     pub(crate) allow_shutdown: Switch,
@@ -310,6 +313,7 @@ impl ServeOptions {
         config.value_bytes_max = self.value_bytes_max();
         config.buffer_bytes_max = self.max_buffer.0 as usize;
         config.detail_prefixes_max = self.detail_prefixes;
+        config.tracking_keys_max = self.tracking_table_max_keys;
         config.watch = self.watch.config();
         config.allow_shutdown = self.allow_shutdown == Switch::On;
         config.stop_timeout = self.stop_timeout;

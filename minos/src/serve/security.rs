@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use minos_access::Acl;
 use minos_net::{Address, ParseAddressError};
 use minos_node::{
     ServerConfig,
-    config::{ACCESS_TABLES, Acceptor, AccessConfig, AfterBind, Authority, TlsConfig, TlsFiles},
+    config::{Acceptor, AccessConfig, AfterBind, Authority, TlsConfig, TlsFiles, read_users},
 };
 
 use super::{
@@ -111,7 +111,7 @@ impl SecurityOptions {
         let Some(path) = &self.acl else { return Ok(None) };
         warn_if_others_may_read("--acl", path)?;
         let authority = Arc::new(Authority::new(read_acl(path)?, random()?));
-        Ok(Some(AccessConfig { authority, waiting_max: self.acl_waiting }))
+        Ok(Some(AccessConfig::new(authority, path.clone(), self.acl_waiting)))
     }
 
     /// True if the process gives up rights once it has started.
@@ -223,7 +223,5 @@ impl Reload {
 }
 
 fn read_acl(path: &Path) -> anyhow::Result<Acl> {
-    let name = || format!("--acl {}", path.display());
-    let text = std::fs::read_to_string(path).with_context(name)?;
-    Acl::parse(&text, ACCESS_TABLES).with_context(name)
+    read_users(path).map_err(|error| anyhow!("--acl {error}"))
 }

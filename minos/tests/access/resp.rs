@@ -1,6 +1,9 @@
 //! Users over Redis' protocol.
 
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use minos_testkit::{Client, Server};
 
@@ -13,11 +16,15 @@ const LARGE_BYTES: usize = 3 << 20;
 
 struct Rig {
     server: Server,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Rig {
     fn start(users: &str) -> Self {
+        Self::start_with(users, &[])
+    }
+
+    fn start_with(users: &str, options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("users");
         std::fs::write(&file, users).unwrap();
@@ -26,9 +33,13 @@ impl Rig {
             let resp = format!("--resp=127.0.0.1:{port}");
             let fixed =
                 ["serve", "--memcached=127.0.0.1:0", &resp, &acl, "--workers=1", "--memory=64m", "--pin=off"];
-            fixed.map(str::to_owned).to_vec()
+            fixed.iter().chain(options).map(|&word| word.to_owned()).collect()
         };
-        Self { server: Server::start(&common::program(), arguments).unwrap(), _folder: folder }
+        Self { server: Server::start(&common::program(), arguments).unwrap(), folder }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("users")
     }
 
     fn client(&self) -> Client {
@@ -168,4 +179,171 @@ fn users_change_while_clients_are_there() {
     assert_eq!(app.ask("ACL DELUSER other nobody").unwrap(), ":1");
     assert_eq!(other.ask("GET k").unwrap(), NOAUTH);
     assert_eq!(app.ask("ACL USERS").unwrap(), "*1");
+}
+
+/// All lines of a reply.
+fn lines(client: &mut Client, command: &str) -> Vec<String> {
+    client.send(format!("{command}\r\nECHO the-end\r\n")).unwrap();
+    let mut lines = Vec::new();
+    loop {
+        match client.line().unwrap() {
+            line if line == "the-end" => {
+                lines.pop();
+                return lines;
+            }
+            line => lines.push(line),
+        }
+    }
+}
+
+/// The texts among the lines of a reply.
+fn texts(client: &mut Client, command: &str) -> Vec<String> {
+    let is_text = |line: &String| {
+        let number = line.strip_prefix(['*', '$', '%', '~', ':']);
+        number.is_none_or(|number| number.parse::<i64>().is_err())
+    };
+    lines(client, command).into_iter().filter(is_text).collect()
+}
+
+#[test]
+fn users_are_saved_and_read_again() {
+    for options in [&[][..], &["--sandbox"]] {
+        let rig = Rig::start_with(&format!("# gone\nuser app on {} ~* +@all\n", hash()), options);
+        let mut app = rig.user("app");
+        let rules = format!("~a:* %R~b +@read -get {}", hash());
+        assert_eq!(app.ask(&format!("ACL SETUSER new on {rules}")).unwrap(), "+OK");
+        assert!(!fs::read_to_string(rig.file()).unwrap().contains("new"));
+        app.send("ACL SAVE\r\nACL WHOAMI\r\n").unwrap();
+        assert_eq!([(); 3].map(|()| app.line().unwrap()), ["+OK", "$3", "app"], "{options:?}");
+        let saved = fs::read_to_string(rig.file()).unwrap();
+        let expected = format!("user app on {0} ~* +@all\nuser new on {0} ~a:* %R~b +@read -get\n", hash());
+        assert_eq!(saved, expected);
+        assert_eq!(fs::read_dir(rig.folder.path()).unwrap().count(), 1);
+        let told = texts(&mut app, "ACL GETUSER new");
+        let expected = [
+            "flags",
+            "on",
+            "passwords",
+            &hash()[1..],
+            "commands",
+            "-@all +@read -get",
+            "keys",
+            "~a:* %R~b",
+            "channels",
+            "",
+            "selectors",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(app.ask("ACL GETUSER nobody").unwrap(), "$-1");
+        // What the file says is in force behind LOAD, and not before.
+        let mut new = rig.user("new");
+        fs::write(rig.file(), saved.replace("-get", "+get")).unwrap();
+        assert!(new.ask("GET b").unwrap().starts_with("-NOPERM"));
+        assert_eq!(app.ask("ACL LOAD").unwrap(), "+OK");
+        assert_eq!(new.ask("GET b").unwrap(), "$-1");
+        fs::write(rig.file(), "user app on nonsense").unwrap();
+        let refused = app.ask("ACL LOAD").unwrap();
+        assert!(refused.contains("line 1: nonsense: ") && refused.contains("no change"), "{refused}");
+        assert_eq!(new.ask("GET b").unwrap(), "$-1");
+        fs::remove_file(rig.file()).unwrap();
+        assert!(app.ask("ACL LOAD").unwrap().starts_with("-ERR "));
+        assert!(app.ask("ACL SAVE").unwrap().starts_with("-ERR There was an error trying to save the ACLs"));
+        assert_eq!(app.ask("ACL WHOAMI").unwrap(), "$3");
+    }
+}
+
+#[test]
+fn refusals_are_logged() {
+    let rig = Rig::start(&format!("user app on {0} ~* +@all\nuser half on {0} ~h:* +@read +multi", hash()));
+    let (mut app, mut half) = (rig.user("app"), rig.user("half"));
+    assert_eq!(lines(&mut app, "ACL LOG"), ["*0"]);
+    for command in ["GET x", "GET x", "SET h:1 1"] {
+        assert!(half.ask(command).unwrap().starts_with("-NOPERM"));
+    }
+    assert_eq!(half.ask("MULTI").unwrap(), "+OK");
+    assert!(half.ask("GET y").unwrap().starts_with("-NOPERM"));
+    assert_eq!(rig.client().ask("AUTH half wrong").unwrap(), WRONGPASS);
+    let told = texts(&mut app, "ACL LOG");
+    let entries: Vec<_> = told.chunks(13).map(|entry| [2, 4, 6, 8].map(|at| entry[at].as_str())).collect();
+    assert_eq!(
+        entries,
+        [
+            ["auth", "toplevel", "AUTH", "half"],
+            ["key", "multi", "y", "half"],
+            ["command", "toplevel", "set", "half"],
+            ["key", "toplevel", "x", "half"],
+        ]
+    );
+    assert!(told[12].starts_with("id="), "{}", told[12]);
+    assert_eq!(lines(&mut app, "ACL LOG 1")[0], "*1");
+    let counts =
+        lines(&mut app, "ACL LOG").into_iter().filter(|line| line.starts_with(':')).collect::<Vec<_>>();
+    assert_eq!(counts, [":1", ":1", ":1", ":2"]);
+    assert_eq!(app.ask("ACL LOG RESET").unwrap(), "+OK");
+    assert_eq!(lines(&mut app, "ACL LOG"), ["*0"]);
+}
+
+/// Replies of the commands that need no user, beside those of Redis.
+#[test]
+fn passwords_and_categories_are_those_of_redis() {
+    let rig = Rig::start(&format!("user app on {} ~* +@all", hash()));
+    let rival = Server::redis(&[]).unwrap();
+    let (mut ours, mut theirs) = (rig.user("app"), Client::connect(rival.address()).unwrap());
+    for command in [
+        "ACL GENPASS 0",
+        "ACL GENPASS 4097",
+        "ACL GENPASS -1",
+        "ACL GENPASS x",
+        "ACL GENPASS 1 2",
+        "ACL CAT nope",
+        "ACL CAT a b",
+        "ACL LOG x",
+        "ACL LOG 1 2",
+        "ACL LOG RESET",
+        "ACL LOG 0",
+        "ACL LOG -1",
+        "ACL LOAD x",
+        "ACL SAVE x",
+        "ACL GETUSER",
+        "ACL GETUSER nobody",
+        "ACL NONSENSE",
+    ] {
+        assert_eq!(lines(&mut ours, command), lines(&mut theirs, command), "{command}");
+    }
+    for (bits, digits) in [("", "$64"), ("1", "$1"), ("5", "$2"), ("4096", "$1024")] {
+        let passwords = [0, 1].map(|_| lines(&mut ours, &format!("ACL GENPASS {bits}")));
+        assert_eq!([&passwords[0][0], &passwords[1][0]], [digits; 2]);
+        assert_eq!(lines(&mut theirs, &format!("ACL GENPASS {bits}"))[0], digits);
+        assert!(bits.len() == 1 || passwords[0] != passwords[1]);
+        assert!(passwords[0][1].bytes().all(|digit| digit.is_ascii_hexdigit()));
+    }
+    let sorted = |mut names: Vec<String>| {
+        names.sort();
+        names
+    };
+    let of_theirs = texts(&mut theirs, "ACL CAT");
+    assert!(texts(&mut ours, "ACL CAT").iter().all(|category| of_theirs.contains(category)));
+    assert_eq!(
+        sorted(texts(&mut ours, "ACL CAT transaction")),
+        sorted(texts(&mut theirs, "ACL CAT transaction"))
+    );
+    let of_theirs = texts(&mut theirs, "ACL CAT string");
+    assert!(texts(&mut ours, "ACL CAT string").iter().all(|name| of_theirs.contains(name)));
+}
+
+/// Names of keys that a user may not read reach it by no notice.
+#[test]
+fn notices_name_only_keys_that_the_user_may_read() {
+    let rig = Rig::start(&format!(
+        "user app on {0} ~* +@all\nuser half on {0} %R~h:* %W~w:* +@read +client|tracking +ping +echo",
+        hash()
+    ));
+    let (mut app, mut half) = (rig.user("app"), rig.client());
+    assert_eq!(half.ask("HELLO 3 AUTH half secret").unwrap(), "%7");
+    lines(&mut half, "PING");
+    assert_eq!(texts(&mut half, "CLIENT TRACKING ON BCAST"), ["+OK"]);
+    app.ask("MSET h:1 1 secret 1 w:1 1 h:2 1").unwrap();
+    let told: Vec<_> =
+        lines(&mut half, "PING").into_iter().filter(|line| line.contains(':') || *line == "secret").collect();
+    assert_eq!(told, ["h:1", "h:2"]);
 }

@@ -150,7 +150,7 @@ fn log_in_by_set<M: Mode, P>(
     let (name, password) = (&value[..at], value.get(at + 1..).unwrap_or_default());
     let Some(guard) = &mut session.guard else { return (0, Next::Close) };
     let line = match guard.log_in(name, password, cx.counters) {
-        LoggedIn::Wait(credentials) => return (0, Next::Check(credentials)),
+        LoggedIn::Wait(task) => return (0, Next::Check(task)),
         LoggedIn::Yes => text::STORED,
         LoggedIn::No => text::AUTH_FAILURE,
     };
@@ -183,7 +183,7 @@ fn log_in_by_packet<M: Mode, P>(
         Wants::Mechanisms => compose::done(tx, reply, 0, b"PLAIN"),
         Wants::Version => compose::done(tx, reply, 0, text::VERSION_NUMBER.as_bytes()),
         Wants::Login { name, password } => match guard.log_in(name, password, cx.counters) {
-            LoggedIn::Wait(credentials) => return (0, Next::Check(credentials)),
+            LoggedIn::Wait(task) => return (0, Next::Check(task)),
             LoggedIn::Yes => compose::done(tx, reply, 0, b"Authenticated"),
             LoggedIn::No => compose::error(tx, reply, Status::Auth),
         },

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     rack::{Holes, Intent, RackView},
+    tracking::{Inbox, Tracking},
     watch::{Probe, Watch},
 };
 
@@ -112,6 +113,16 @@ pub(crate) trait Admin {
 
     /// Names an open connection.
     fn name_client(&self, _number: u64, _name: &str) {}
+
+    /// Which of Redis' clients are told of changes.
+    fn tracking(&self) -> Option<&Arc<Tracking>> {
+        None
+    }
+
+    /// The notices to the open connection of this number, if it speaks Redis' protocol.
+    fn inbox(&self, _number: u64) -> Option<Arc<Inbox>> {
+        None
+    }
 
     /// Takes memory for an arriving value of `bytes`; `None` if too much is in use.
     fn admit(&self, _bytes: u64) -> Option<ReceivePermit> {

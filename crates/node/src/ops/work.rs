@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
-use minos_access::Credentials;
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Lookup, Mode, Pinned};
 use minos_tier::SyncId;
@@ -15,6 +14,7 @@ use super::{
     receiving::ReceivePermit,
     store::{StoreOperation, Stored},
 };
+use crate::access::Task;
 use crate::rack::{Forward, Forwards};
 
 /// The line end behind the value that [`Finished::Send`] leaves.
@@ -45,7 +45,7 @@ pub(crate) enum Next<M: Mode> {
     /// When items that may be on flash are in memory, or known not to exist.
     Fetch(Box<Fetch<M>>),
     /// When a password is checked: the command is executed again with the verdict.
-    Check(Box<Credentials>),
+    Check(Box<Task>),
     /// When other nodes of the rack have executed its commands.
     Forward(Box<Forwards<M>>),
     /// As this says, when the changes so far are durable and the replies to them are sent.

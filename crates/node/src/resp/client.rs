@@ -7,9 +7,10 @@ use super::{
     call::{Call, Done, Failure, NO_INTEGER, SYNTAX, end, fail, pause},
     rights,
     session::{Replies, RespSession},
+    tracking::{self, Tracked},
 };
 use crate::{
-    access::LoggedIn,
+    access::{LoggedIn, Reason},
     ops::{Client, Context, Next, Placement},
 };
 
@@ -32,6 +33,11 @@ pub(super) fn connection<M: Mode, P: Placement>(
     match call.spec.id {
         Id::Ping if call.command.len() > 2 => {
             return fail("ERR wrong number of arguments for 'ping' command");
+        }
+        Id::Ping if session.is_subscribed && session.version == Version::Two => {
+            compose::array(tx, 2);
+            compose::bulk(tx, b"pong");
+            compose::bulk(tx, call.argument(1));
         }
         Id::Ping if call.command.len() == 1 => compose::simple(tx, "PONG"),
         Id::Ping | Id::Echo => compose::bulk(tx, call.argument(1)),
@@ -72,8 +78,12 @@ fn authenticate<M: Mode, P>(
     };
     match session.guard.as_mut().map(|guard| guard.log_in(name, password, cx.counters)) {
         Some(LoggedIn::Yes) => Ok(()),
-        Some(LoggedIn::Wait(credentials)) => pause(Next::Check(credentials)),
-        Some(LoggedIn::No) | None => fail(WRONG_PASSWORD),
+        Some(LoggedIn::Wait(task)) => pause(Next::Check(task)),
+        Some(LoggedIn::No) => {
+            rights::note_denial(cx, session, Reason::Auth, (b"AUTH", name));
+            fail(WRONG_PASSWORD)
+        }
+        None => fail(WRONG_PASSWORD),
     }
 }
 
@@ -134,7 +144,7 @@ fn hello<M: Mode, P>(
 }
 
 /// The number of a connection as Redis tells it: the first one is 1.
-fn told(number: u64) -> i64 {
+pub(super) fn told(number: u64) -> i64 {
     number as i64 + 1
 }
 
@@ -159,8 +169,8 @@ pub(super) fn client<M: Mode, P: Placement>(
         Id::ClientId => compose::integer(tx, told(session.id)),
         Id::ClientGetName if session.name.is_empty() => compose::null(tx, session.version),
         Id::ClientGetName => compose::bulk(tx, &session.name),
-        Id::ClientGetRedir => compose::integer(tx, -1),
-        Id::ClientTrackingInfo => tracking_info(session.version, tx),
+        Id::ClientGetRedir => tracking::redirection(session, tx),
+        Id::ClientTrackingInfo => tracking::info(session, tx),
         Id::ClientInfo => {
             let mut text = String::new();
             cx.admin.list_clients(session.id, 1, &mut |client| tell(client, session, &mut text));
@@ -200,7 +210,8 @@ fn set<M: Mode, P>(
             session.library[at] = checked_name(call.argument(3))?.into();
             Ok(())
         }
-        Id::ClientTracking if call.is(2, "on") => Err("ERR CLIENT TRACKING is not supported".into()),
+        Id::ClientTracking => tracking::track(cx, session, call),
+        Id::ClientCaching => tracking::cache(session, call),
         Id::ClientNoTouch if call.is(2, "on") => Err("ERR CLIENT NO-TOUCH is not supported".into()),
         // No connection is closed for lack of memory.
         Id::ClientNoEvict if call.is(2, "on") => Ok(()),
@@ -221,17 +232,6 @@ fn reply<M: Mode>(session: &mut RespSession, call: &Call<'_>, tx: &mut Vec<u8>) 
         _ => return fail(SYNTAX),
     }
     Ok(())
-}
-
-fn tracking_info(version: Version, tx: &mut Vec<u8>) {
-    compose::map(tx, 3, version);
-    compose::bulk(tx, b"flags");
-    compose::set(tx, 1, version);
-    compose::bulk(tx, b"off");
-    compose::bulk(tx, b"redirect");
-    compose::integer(tx, -1);
-    compose::bulk(tx, b"prefixes");
-    compose::array(tx, 0);
 }
 
 /// CLIENT LIST. It pauses between steps.
@@ -274,19 +274,28 @@ fn list<M: Mode, P>(
 }
 
 /// Appends the line for a connection; that of the asking one has what only itself knows.
-fn tell(client: &Client<'_>, session: &RespSession, text: &mut String) {
+pub(super) fn tell(client: &Client<'_>, session: &RespSession, text: &mut String) {
     use std::fmt::Write as _;
     let Client { number, descriptor, peer, local, name, age_s, idle_s } = client;
     let resp = if session.version == Version::Two { 2 } else { 3 };
+    let is_own = *number == session.id;
+    let tracked = session.tracked.as_deref().filter(|_| is_own);
+    let subscribed = u8::from(is_own && session.is_subscribed);
+    let mut letters =
+        "P".repeat(usize::from(subscribed)) + &tracked.map(Tracked::letters).unwrap_or_default();
+    if letters.is_empty() {
+        letters.push('N');
+    }
+    let redirected = tracked.map_or(-1, Tracked::redirected);
     // Appending to a string does not fail.
     let _ = write!(
         text,
-        "id={} addr={peer} laddr={local} fd={descriptor} name={name} age={age_s} idle={idle_s} flags=N db=0 \
-         sub=0 psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 \
-         tot-mem=0 events=r user=default redir=-1",
+        "id={} addr={peer} laddr={local} fd={descriptor} name={name} age={age_s} idle={idle_s} flags={letters} db=0 \
+         sub={subscribed} psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 \
+         tot-mem=0 events=r user=default redir={redirected}",
         told(*number)
     );
-    if *number == session.id {
+    if is_own {
         let [library, version] = session.library.each_ref().map(|name| String::from_utf8_lossy(name));
         let _ = write!(text, " resp={resp} lib-name={library} lib-ver={version}");
     }

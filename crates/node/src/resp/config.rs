@@ -63,8 +63,13 @@ fn options<M: Mode, P>(cx: &Context<'_, M, P>) -> Vec<(&'static str, String)> {
     });
     let watch = cx.admin.watch();
     let slow_us = watch.map(Watch::slow_us).and_then(|slow_us| i64::try_from(slow_us).ok());
+    let is_timed = watch.is_some_and(|watch| watch.config().sample_one_in > 0);
+    found.push(("latency-tracking", if is_timed { "yes" } else { "no" }.to_owned()));
     found.push((SLOW, slow_us.unwrap_or(-1).to_string()));
     found.push(("slowlog-max-len", watch.map_or(0, |watch| watch.config().slow_requests).to_string()));
+    if let Some(tracking) = cx.admin.tracking() {
+        found.push(("tracking-table-max-keys", tracking.pairs_max().to_string()));
+    }
     found.extend([
         ("maxmemory", cx.store.memory_limit().to_string()),
         ("proto-max-bulk-len", cx.store.value_bytes_max().to_string()),
@@ -72,7 +77,6 @@ fn options<M: Mode, P>(cx: &Context<'_, M, P>) -> Vec<(&'static str, String)> {
         ("save", String::new()),
         ("appendonly", "no".to_owned()),
         ("cluster-enabled", "no".to_owned()),
-        ("latency-tracking", "no".to_owned()),
         ("notify-keyspace-events", String::new()),
     ]);
     found

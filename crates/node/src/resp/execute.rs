@@ -7,9 +7,9 @@ use minos_proto::resp::{Command, Flag, Id, compose, find_subcommand};
 use super::{
     acl, bits,
     call::{Call, Done, Failure, Interrupt, fail},
-    client, config, count, describe, expire, get, info, keys, lcs, object, rename, rights, scan, server,
+    client, config, count, describe, expire, get, info, keys, lcs, object, rename, scan, server,
     session::{Progress, Replies, RespSession},
-    set, strings, transaction,
+    set, strings, tracking, transaction,
 };
 use crate::ops::{Context, Fetched, Lookup, Next, Placement, Work};
 use crate::rack::Intent;
@@ -139,7 +139,7 @@ fn checked<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    let call = match check(cx, request).and_then(|call| rights::check(cx, session, &call).map(|()| call)) {
+    let call = match check(cx, request).and_then(|call| admit(cx, session, &call).map(|()| call)) {
         Ok(call) => call,
         Err(failure) => {
             session.transaction.is_broken |= session.transaction.is_open;
@@ -155,6 +155,16 @@ fn checked<M: Mode, P: Placement>(
         Id::Set => set::set(cx, session, &call, tx),
         _ => others(cx, session, &call, requests_left, tx),
     }
+}
+
+/// Refuses a command that the client may not use now.
+#[inline]
+pub(super) fn admit<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+) -> Result<(), Failure> {
+    if session.is_plain { Ok(()) } else { tracking::check(cx, session, call) }
 }
 
 /// The command with the subcommand that it names, if its arguments are possible.
@@ -306,10 +316,8 @@ fn about<M: Mode, P: Placement>(
 ) -> Done<M> {
     let name = call.spec.name;
     match call.spec.id {
-        Id::AclWhoAmI | Id::AclUsers | Id::AclList | Id::AclSetUser | Id::AclDelUser => {
-            acl::execute(session, call, tx)
-        }
         Id::FlushDb | Id::FlushAll => server::flush(cx, call, tx),
+        Id::Subscribe | Id::Unsubscribe => tracking::subscribe(session, call, tx),
         Id::SwapDb => server::swap(call, tx),
         Id::Time => server::time(tx),
         Id::Wait => server::wait(call, tx),
@@ -317,8 +325,9 @@ fn about<M: Mode, P: Placement>(
         Id::ConfigGet | Id::ConfigSet | Id::ConfigResetStat => config::execute(cx, session, call, tx),
         Id::SlowLogGet | Id::SlowLogLen | Id::SlowLogReset => server::slow_log(cx, call, tx),
         Id::LatencyLatest | Id::LatencyHistory | Id::LatencyReset | Id::LatencyHistogram => {
-            server::latency(session, call, tx)
+            server::latency(cx, session, call, tx)
         }
+        _ if name.starts_with("acl|") && !name.ends_with("|help") => acl::execute(session, call, tx),
         _ if name.starts_with("client|") && !name.ends_with("|help") => client::client(cx, session, call, tx),
         _ if name.starts_with("command") && !name.ends_with("|help") => describe::command(session, call, tx),
         _ if name.ends_with("|help") => describe::help(call, tx),

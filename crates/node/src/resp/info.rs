@@ -99,7 +99,7 @@ impl Facts {
                 emit("connected_clients", self.get("curr_connections"));
                 emit("maxclients", self.get("max_connections"));
                 emit("blocked_clients", "0");
-                emit("tracking_clients", "0");
+                emit("tracking_clients", self.get("tracking_clients"));
             }
             "memory" => self.memory(emit),
             "persistence" => {
@@ -166,6 +166,9 @@ impl Facts {
             ("keyspace_hits", "get_hits"),
             ("keyspace_misses", "get_misses"),
             ("total_error_replies", "resp_errors"),
+            ("tracking_total_keys", "tracking_keys"),
+            ("tracking_total_items", "tracking_items"),
+            ("tracking_total_prefixes", "tracking_prefixes"),
         ] {
             emit(name, self.get(kept));
         }

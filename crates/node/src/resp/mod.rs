@@ -31,6 +31,7 @@ mod strings;
 mod tests;
 mod timed;
 mod together;
+mod tracking;
 mod transaction;
 
 #[cfg(fuzzing)]

@@ -1,15 +1,20 @@
 //! The rights that Redis' commands need, on a server with users.
 
 use minos_access::{Access, Categories, Entry};
+use minos_base::limits::KEY_BYTES_MAX;
 use minos_engine::Mode;
 use minos_proto::resp::{Flag, Group, Id, Spec, TABLE};
 
 use super::{
     call::{Call, Failure},
+    client::tell,
     execute::all_keys,
     session::RespSession,
 };
-use crate::{access::RESP, ops::Context};
+use crate::{
+    access::{RESP, Reason},
+    ops::Context,
+};
 
 const STRANGER: &str = "NOAUTH Authentication required.";
 pub(super) const HELLO_STRANGER: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
@@ -37,6 +42,7 @@ const fn categories(spec: &Spec) -> Categories {
         Group::Generic => Categories::KEYSPACE,
         Group::Connection => Categories::CONNECTION,
         Group::Transactions => Categories::TRANSACTION,
+        Group::PubSub => Categories::PUBSUB,
         Group::Server => Categories(0),
     };
     let speed = if spec.flags.has(Flag::FAST) { Categories::FAST } else { Categories::SLOW };
@@ -62,23 +68,14 @@ pub(super) fn categories_of(spec: &Spec) -> impl Iterator<Item = &'static str> +
     Categories::NAMES.iter().filter(move |(_, each)| categories.meets(*each)).map(|(name, _)| *name)
 }
 
-/// Refuses a command that the client may not use; at once if the server has no users.
-#[inline]
+/// Refuses a command that the client may not use.
 pub(super) fn check<M: Mode, P>(
     cx: &Context<'_, M, P>,
     session: &mut RespSession,
     call: &Call<'_>,
 ) -> Result<(), Failure> {
-    if session.guard.is_none() { Ok(()) } else { check_user(cx, session, call) }
-}
-
-fn check_user<M: Mode, P>(
-    cx: &Context<'_, M, P>,
-    session: &mut RespSession,
-    call: &Call<'_>,
-) -> Result<(), Failure> {
     let spec = call.spec;
-    if spec.flags.has(Flag::NO_AUTH) {
+    if session.guard.is_none() || spec.flags.has(Flag::NO_AUTH) {
         return Ok(());
     }
     let user = session.guard.as_mut().and_then(|guard| guard.user());
@@ -92,7 +89,35 @@ fn check_user<M: Mode, P>(
         Some(_) => return Ok(()),
     };
     cx.counters.cmd_denied.count();
+    if let Some(user) = session.guard.as_mut().and_then(|guard| guard.user()).cloned() {
+        let may_run = user.may_run(RESP, spec.id as usize);
+        let forbidden = |key: &&[u8]| !user.may_access(key, access_of(call));
+        let (reason, object) = match all_keys(call).find(forbidden).filter(|_| may_run) {
+            Some(key) => (Reason::Key, key),
+            None => (Reason::Command, spec.name.as_bytes()),
+        };
+        note_denial(cx, session, reason, (object, user.name().as_bytes()));
+    }
     Err(refusal)
+}
+
+/// Notes for the operator that a client was refused something.
+#[cold]
+pub(super) fn note_denial<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &RespSession,
+    reason: Reason,
+    (object, user): (&[u8], &[u8]),
+) {
+    if let Some(guard) = &session.guard {
+        let object = &object[..object.len().min(KEY_BYTES_MAX)];
+        let user = &user[..user.len().min(KEY_BYTES_MAX)];
+        guard.denials().note((reason, session.transaction.is_open), (object, user), || {
+            let mut text = String::new();
+            cx.admin.list_clients(session.id, 1, &mut |client| tell(client, session, &mut text));
+            text
+        });
+    }
 }
 
 /// What a command does with its keys.

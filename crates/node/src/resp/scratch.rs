@@ -7,7 +7,7 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
 use minos_base::SizeClass;
 use minos_engine::{Backing, Change, Engine, Mode, Pinned, Seen, StoreConfig, StoreMode, Then};
-use minos_proto::resp::{Flag, Keys, Parsed, compose, parse};
+use minos_proto::resp::{Flag, Id, Keys, Parsed, compose, parse};
 use minos_sched::WorkerId;
 
 use super::{
@@ -62,16 +62,18 @@ pub(super) enum Ended {
     Changed,
 }
 
-/// True if every command of a transaction is about the keys that it names.
+/// True if every command of a transaction is about the keys that it names, and no other one changes which of them are
+/// tracked.
 pub(super) fn suits(queued: &[u8]) -> bool {
     commands(queued).all(|call| {
         let touches_items = call.spec.flags.has(Flag::READONLY) || call.spec.flags.has(Flag::WRITE);
-        call.spec.keys != Keys::NONE || !touches_items
+        let tracks = matches!(call.spec.id, Id::ClientTracking | Id::ClientCaching);
+        (call.spec.keys != Keys::NONE || !touches_items) && !tracks
     })
 }
 
 /// The commands of a transaction, as the table knows them. One that is not known was not queued.
-fn commands(queued: &[u8]) -> impl Iterator<Item = Call<'_>> {
+pub(super) fn commands(queued: &[u8]) -> impl Iterator<Item = Call<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let Some(Parsed::Command(command, bytes)) =

@@ -14,7 +14,7 @@ use super::{
     set, timed,
 };
 use crate::ops::{Context, Fetch, Lookup, Next, Placement};
-use crate::rack::Intent;
+use crate::{rack::Intent, tracking::set_origin};
 
 /// Bounds of commands that were checked when they came.
 pub(super) const CHECKED: Limits = Limits { bulk_bytes_max: u64::MAX, command_bytes_max: i64::MAX as usize };
@@ -28,6 +28,19 @@ struct Pending<'a> {
 /// Parses and executes commands at the front of `input`, at most `requests_left`; replies go to `tx`. Returns the
 /// number of bytes consumed.
 pub(crate) fn serve<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    input: &[u8],
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> (usize, Next<M>) {
+    session.mark_changes();
+    let served = serve_all(cx, session, input, requests_left, tx);
+    set_origin(None);
+    served
+}
+
+fn serve_all<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut RespSession,
     input: &[u8],

@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use minos_base::Exptime;
 use minos_engine::Mode;
-use minos_proto::resp::{Id, compose, integer};
+use minos_proto::resp::{Id, Version, compose, integer};
 
 use super::{
     call::{Call, Done, NO_INTEGER, SYNTAX, fail, pause},
@@ -116,11 +116,39 @@ fn slow_entry(entry: &SlowRequest, tx: &mut Vec<u8>) {
 }
 
 /// LATENCY. No events are noted.
-pub(super) fn latency<M: Mode>(session: &RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+pub(super) fn latency<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
     match call.spec.id {
         Id::LatencyReset => compose::integer(tx, 0),
-        Id::LatencyHistogram => compose::map(tx, 0, session.version),
+        Id::LatencyHistogram => histogram(cx, session.version, call, tx),
         _ => compose::array(tx, 0),
     }
     Ok(())
+}
+
+/// LATENCY HISTOGRAM: of each command, or of those that are named, the calls and those up to a number of microseconds.
+fn histogram<M: Mode, P>(cx: &Context<'_, M, P>, version: Version, call: &Call<'_>, tx: &mut Vec<u8>) {
+    let mut commands = cx.admin.watch().map(Watch::commands).unwrap_or_default();
+    if call.command.len() > 2 {
+        let is_named =
+            |name: &str| call.command.arguments(2).any(|asked| name.as_bytes().eq_ignore_ascii_case(asked));
+        commands.retain(|name, _| is_named(name));
+    }
+    compose::map(tx, commands.len(), version);
+    for (name, times) in commands {
+        compose::bulk(tx, name.as_bytes());
+        compose::map(tx, 2, version);
+        compose::bulk(tx, b"calls");
+        compose::integer(tx, times.calls() as i64);
+        compose::bulk(tx, b"histogram_usec");
+        compose::map(tx, times.steps().count(), version);
+        for (end_us, calls) in times.steps() {
+            compose::integer(tx, end_us as i64);
+            compose::integer(tx, calls as i64);
+        }
+    }
 }

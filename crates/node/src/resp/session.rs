@@ -3,6 +3,7 @@
 use minos_base::KeyHash;
 use minos_proto::resp::{Limits, Version};
 
+use super::tracking::Tracked;
 use crate::access::Guard;
 
 /// The bounds of a client that has not said yet who it is, as in Redis.
@@ -32,6 +33,14 @@ pub(crate) struct RespSession {
     pub(crate) has_changed: bool,
     /// Who the client is, if the server has users.
     pub(crate) guard: Option<Box<Guard>>,
+    /// Its tracking of keys, if it does that.
+    pub(super) tracked: Option<Box<Tracked>>,
+    /// It gets notices as messages, in RESP2.
+    pub(super) is_subscribed: bool,
+    /// It has never tracked nor subscribed, and the server has no users: every command may be executed as it comes.
+    pub(super) is_plain: bool,
+    /// No command is halfway.
+    pub(super) is_between: bool,
 }
 
 /// The rest of a refused command.
@@ -77,6 +86,8 @@ pub(super) struct Transaction {
     pub(super) is_open: bool,
     /// True if EXEC has begun.
     pub(super) is_executing: bool,
+    /// Its commands are executed one by one, not in one step.
+    pub(super) is_stepwise: bool,
     /// A command was refused, so that EXEC refuses too.
     pub(super) is_broken: bool,
     /// The commands, as arrays of bulk strings.
@@ -112,7 +123,11 @@ impl RespSession {
             transaction: Transaction::default(),
             rewritten: Vec::new(),
             has_changed: false,
+            is_plain: guard.is_none(),
             guard,
+            tracked: None,
+            is_subscribed: false,
+            is_between: true,
         }
     }
 

@@ -6,8 +6,7 @@ use minos_proto::resp::{Begun, Head, Id, Limits, Spec, Version, bulk_head, compo
 
 use super::{
     call::{Call, Done, Failure, NO_INTEGER, NO_MEMORY, SYNTAX, cold, end, entry, failed_text, no_memory},
-    execute::bad_key,
-    rights,
+    execute::{admit, bad_key},
     session::RespSession,
 };
 use crate::ops::{
@@ -308,7 +307,7 @@ pub(super) fn receive<M: Mode, P: Placement>(
     let Some(spec) = spec.filter(|_| !is_queued && !cx.placement.serves(class)) else {
         return Receive::NotMeant;
     };
-    if let Err(failure) = rights::check(cx, session, &Call { command: begun.command, spec, lookup: None }) {
+    if let Err(failure) = admit(cx, session, &Call { command: begun.command, spec, lookup: None }) {
         return Receive::Refused(failure);
     }
     let options = begun.arguments - begun.command.len() - 1;

@@ -91,12 +91,16 @@ fn exec<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     let is_first = !session.transaction.is_executing;
-    if is_first && !begin(cx, session, tx)? {
-        return Ok(());
+    if is_first {
+        if !begin(cx, session, tx)? {
+            return Ok(());
+        }
+        session.transaction.is_stepwise = !scratch::suits(&session.transaction.queued);
     }
+    let is_stepwise = session.transaction.is_stepwise;
     // Out of the session, which its commands change.
     let queued = std::mem::take(&mut session.transaction.queued);
-    if scratch::suits(&queued) {
+    if !is_stepwise {
         return exec_together(cx, session, queued, tx);
     }
     if is_first {

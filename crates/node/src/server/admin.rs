@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    sync::{PoisonError, atomic::Ordering},
+    sync::{Arc, PoisonError, atomic::Ordering},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -19,7 +19,11 @@ use crate::ops::{
     Admin, CACHE_WAITS_MAX, Client, DELIMITER, Prefixes, WAITS_MAX, counters::Totals,
     receiving::ReceivePermit,
 };
-use crate::{rack::RackCounters, watch::Watch};
+use crate::{
+    rack::RackCounters,
+    tracking::{Inbox, Tracking},
+    watch::Watch,
+};
 
 /// The counters of the native protocol in plain `stats`; `stats minos` has all.
 const NATIVE_GENERAL: [&str; 4] =
@@ -46,6 +50,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
 
     fn reset(&self) {
         self.prefixes.clear();
+        self.watch.clear_commands();
         *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.all_totals();
     }
 
@@ -134,6 +139,14 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         if let Some(entry) = self.connections.entry(number) {
             name.clone_into(&mut entry.name.lock().unwrap_or_else(PoisonError::into_inner));
         }
+    }
+
+    fn tracking(&self) -> Option<&Arc<Tracking>> {
+        Some(&self.tracking)
+    }
+
+    fn inbox(&self, number: u64) -> Option<Arc<Inbox>> {
+        self.connections.inbox(number)
     }
 
     fn admit(&self, bytes: u64) -> Option<ReceivePermit> {
@@ -302,6 +315,9 @@ impl<M: Mode, I: Io> Shared<M, I> {
         self.receiving.emit(emit);
         self.watch.counters(emit);
         emit("detail_prefixes_dropped", &self.prefixes.dropped());
+        if !self.config.resp.is_empty() {
+            self.tracking.emit(emit);
+        }
         if let Some(tls) = &self.config.tls {
             self.handshakes.tls.all().for_each(|(name, value)| emit(&format!("tls_{name}"), &value));
             emit("tls_broken", &tls.acceptor.broken());

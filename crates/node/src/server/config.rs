@@ -2,6 +2,7 @@
 
 use std::{
     fmt, io,
+    path::PathBuf,
     str::FromStr,
     sync::{
         Arc,
@@ -14,7 +15,8 @@ use minos_base::{Clock, VALUE_BYTES_MAX, limits};
 use minos_net::Address;
 use minos_sched::{ConfigError, ControlConfig, Options, Standby};
 
-pub use crate::access::ACCESS_TABLES;
+use crate::access::Denials;
+pub use crate::access::{ACCESS_TABLES, read_users};
 pub use minos_access::Authority;
 pub use minos_sched::{Design, LargeOrder};
 pub use minos_tls::{Acceptor, Files as TlsFiles, LoadError as TlsError};
@@ -110,6 +112,8 @@ options! {
     buffer_bytes_max: usize = 256 << 10,
     /// Key prefixes that `stats detail` counts.
     detail_prefixes_max: usize = 512,
+    /// Pairs of a key and a connection of Redis' clients that track keys.
+    tracking_keys_max: usize = 100_000,
     /// What is observed of requests.
     watch: WatchConfig = WatchConfig::default(),
     /// True if a client may stop the server.
@@ -167,6 +171,7 @@ impl ServerConfig {
         // At least a copied value and the line before it.
         bound("--max-buffer", self.buffer_bytes_max as u64, 32 << 10, 1 << 30)?;
         bound("--detail-prefixes", self.detail_prefixes_max as u64, 0, 1 << 20)?;
+        bound("--tracking-table-max-keys", self.tracking_keys_max as u64, 1, 1 << 30)?;
         bound("--slice", self.slice_bytes as u64, 4 << 10, 1 << 30)?;
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
         bound("--stall-timeout", self.stall_timeout.as_millis() as u64, 1, 1 << 40)?;
@@ -214,8 +219,19 @@ impl fmt::Debug for AfterBind {
 pub struct AccessConfig {
     /// The users in force.
     pub authority: Arc<Authority>,
+    /// The file that they come from.
+    pub file: PathBuf,
     /// Connections whose passwords may wait to be checked at a time.
     pub waiting_max: usize,
+    /// What clients were refused.
+    pub(crate) denials: Arc<Denials>,
+}
+
+impl AccessConfig {
+    /// The users in force, from `file`; at most `waiting_max` connections wait for the check of a password.
+    pub fn new(authority: Arc<Authority>, file: PathBuf, waiting_max: usize) -> Self {
+        Self { authority, file, waiting_max, denials: Arc::default() }
+    }
 }
 
 /// Declares an option with a few named values: the enum, its parser and its names.

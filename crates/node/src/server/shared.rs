@@ -2,14 +2,14 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     time::Instant,
 };
 
 use minos_base::Clock;
-use minos_engine::{Engine, Mode};
+use minos_engine::{Engine, Mode, Observer};
 use minos_net::{Address, Io};
 use minos_sched::{Assignment, Decision, Plan, Policy, WorkerId, WorkerSet};
 use minos_tier::Tier;
@@ -31,6 +31,7 @@ use crate::{
         registry::{Entry, Registry},
         session::Protocol,
     },
+    tracking::{Host, Seat, Tracking},
     watch::Watch,
     worker::rings::WorkerShared,
 };
@@ -68,6 +69,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) handshakes: AllHandshakeCounters,
     /// Connections whose passwords wait to be checked.
     pub(crate) checks: Checks,
+    /// Which of Redis' clients are told of which changes.
+    pub(crate) tracking: Arc<Tracking>,
     /// Requests to the control thread.
     pub(crate) mailbox: Mailbox,
 }
@@ -163,6 +166,36 @@ impl<M: Mode, I: Io> Shared<M, I> {
         for worker in &self.workers {
             worker.waker.wake();
         }
+    }
+}
+
+/// The server of its tracking, as long as it is there.
+pub(crate) struct TrackingHost<M: Mode, I: Io>(Weak<Shared<M, I>>);
+
+impl<M: Mode, I: Io> TrackingHost<M, I>
+where
+    Engine<M>: Sync,
+{
+    /// Names a server to its tracking.
+    pub(crate) fn of(shared: Shared<M, I>) -> Arc<Shared<M, I>> {
+        let shared = Arc::new(shared);
+        shared.tracking.serve(Box::new(Self(Arc::downgrade(&shared))));
+        shared
+    }
+}
+
+impl<M: Mode, I: Io> Host for TrackingHost<M, I>
+where
+    Engine<M>: Sync,
+{
+    fn observe(&self, observer: Option<&Arc<dyn Observer>>) {
+        self.0.upgrade().into_iter().for_each(|shared| shared.store.observe(observer));
+    }
+
+    fn call(&self, Seat { queue, token }: Seat) {
+        let Some(shared) = self.0.upgrade() else { return };
+        shared.queues[queue].calls.put(token);
+        shared.wake_server(&shared.plan.in_force().assignment, queue);
     }
 }
 

@@ -30,7 +30,7 @@ use super::{
     keeping::keep,
     mailbox::Mailbox,
     operator::{self, Operator},
-    shared::{InForce, NativeSide, PlanCell, Shared},
+    shared::{InForce, NativeSide, PlanCell, Shared, TrackingHost},
     stop::Stop,
     tls::TlsFront,
 };
@@ -51,6 +51,7 @@ use crate::{
         queue::RxQueue,
         session::{Protocol, StreamListener},
     },
+    tracking::Tracking,
     watch::Watch,
     worker::{
         Worker, fetches::Fetches, flash::holds_replies, large_set::LargeSet, metrics::Metrics,
@@ -273,8 +274,8 @@ impl Server {
             self.spawn("minos-tls".to_owned(), move || front.run())?;
         }
         if let Some(access) = &shared.config.access {
-            let (shared, authority) = (Arc::clone(shared), Arc::clone(&access.authority));
-            self.spawn("minos-access".to_owned(), move || check(&shared, &authority))?;
+            let (shared, access) = (Arc::clone(shared), access.clone());
+            self.spawn("minos-access".to_owned(), move || check(&shared, &access))?;
         }
         Ok(others)
     }
@@ -374,18 +375,23 @@ fn listen_for_peers(
     Ok((peers, gate))
 }
 
+/// The RX queues, one a worker.
+fn queues<I: Io>(io: &I, config: &ServerConfig) -> io::Result<Vec<RxQueue<I>>> {
+    (0..config.control.workers).map(|_| RxQueue::open(io.poller()?, config.connections_max)).collect()
+}
+
 /// Builds the state that the threads share.
 pub(crate) fn share<M: Mode, I: Io>(
     io: &I,
     config: ServerConfig,
     (store, tier): (Arc<Engine<M>>, Option<Arc<Tier>>),
     in_force: InForce,
-) -> Result<Arc<Shared<M, I>>, StartError> {
-    let (mut workers, mut queues) = (Vec::new(), Vec::new());
-    for _ in 0..config.control.workers {
-        queues.push(RxQueue::open(io.poller()?, config.connections_max)?);
-        workers.push(worker(&config)?);
-    }
+) -> Result<Arc<Shared<M, I>>, StartError>
+where
+    Engine<M>: Sync,
+{
+    let queues = queues(io, &config)?;
+    let workers = queues.iter().map(|_| worker(&config)).collect::<Result<Vec<_>, _>>()?;
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
     rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
     let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
@@ -411,11 +417,12 @@ pub(crate) fn share<M: Mode, I: Io>(
         watch: Arc::new(watch),
         native,
         tier,
+        tracking: Tracking::new(config.tracking_keys_max, config.buffer_bytes_max),
         mailbox: Mailbox::new()?,
         handshakes: AllHandshakeCounters::default(),
         config,
     };
-    Ok(Arc::new(shared))
+    Ok(TrackingHost::of(shared))
 }
 
 /// The memory for values that are still arriving.

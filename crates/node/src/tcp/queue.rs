@@ -3,14 +3,17 @@
 use std::{
     collections::VecDeque,
     os::fd::{AsFd, OwnedFd},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use minos_base::limits::BURST_MAX;
 use minos_net::{Interest, Io, Poller, Ready, Token, Wait};
 use minos_sync::{Ring, SpinLock};
 
-use super::connection::Connection;
+use super::{connection::Connection, session::Session};
 
 /// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
 pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
@@ -22,6 +25,8 @@ pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
 pub(crate) struct RxQueue<I: Io> {
     pub(crate) state: SpinLock<QueueState<I>>,
     pub(crate) arrivals: Ring<Arrival>,
+    /// Connections that have something to send, which no event reports.
+    pub(crate) calls: Calls,
     /// Readable while the poller has events; workers that poll the queue sleep on it.
     pub(crate) descriptor: OwnedFd,
     /// True if `state` holds work that `descriptor` does not report.
@@ -59,13 +64,19 @@ impl<I: Io> RxQueue<I> {
             QueueState { poller, connections: Slab::default(), backlog: VecDeque::new(), ready: Vec::new() };
         // Each connection has at most one arrival in flight, so a push never finds the ring full.
         let arrivals = Ring::new((connections_max + 1).next_power_of_two());
-        Ok(Self { state: SpinLock::new(state), arrivals, descriptor, left_over: AtomicBool::new(false) })
+        Ok(Self {
+            state: SpinLock::new(state),
+            arrivals,
+            calls: Calls::default(),
+            descriptor,
+            left_over: AtomicBool::new(false),
+        })
     }
 
     /// True if there is work that `descriptor` does not report.
     pub(crate) fn has_silent_work(&self) -> bool {
         // Relaxed: a worker passes a fence before it sleeps or wakes another.
-        self.left_over.load(Ordering::Relaxed) || !self.arrivals.is_empty()
+        self.left_over.load(Ordering::Relaxed) || !self.arrivals.is_empty() || self.calls.are_there()
     }
 
     /// Notes whether `state` still holds work; called before the lock is released.
@@ -78,7 +89,46 @@ impl<I: Io> RxQueue<I> {
     }
 }
 
+/// Connections to be visited because of what others do. Each is listed once until it is visited.
+#[derive(Default)]
+pub(crate) struct Calls {
+    are_there: AtomicBool,
+    tokens: Mutex<Vec<Token>>,
+}
+
+impl Calls {
+    /// Lets the connection of `token` be visited.
+    pub(crate) fn put(&self, token: Token) {
+        let mut tokens = self.lock();
+        tokens.push(token);
+        self.are_there.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn are_there(&self) -> bool {
+        // Relaxed: whoever puts one wakes a worker, which passes a fence.
+        self.are_there.load(Ordering::Relaxed)
+    }
+
+    fn take(&self) -> Vec<Token> {
+        let mut tokens = self.lock();
+        self.are_there.store(false, Ordering::Relaxed);
+        std::mem::take(&mut tokens)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Token>> {
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<I: Io> QueueState<I> {
+    /// Puts the connections that are called into the backlog.
+    pub(crate) fn answer(&mut self, calls: &Calls) {
+        if calls.are_there() {
+            calls.take().into_iter().for_each(|token| self.visit_again(token));
+        }
+    }
+
     /// Takes in at most `max` arrivals; true if there were any.
     pub(crate) fn admit(&mut self, arrivals: &Ring<Arrival>, max: usize) -> bool {
         for admitted in 0..max {
@@ -168,6 +218,9 @@ impl<I: Io> QueueState<I> {
     fn add(&mut self, connection: Box<Connection>) {
         let connection = self.connections.insert(connection);
         let token = connection.token;
+        if matches!(connection.session, Session::Resp(_)) {
+            connection.registration.seat(token);
+        }
         let has_received = connection.stream.has_received();
         if let Err(error) = self.poller.add(token, connection.stream.as_fd(), Interest::Read) {
             tracing::warn!(%error, "cannot watch a new connection; it is closed");

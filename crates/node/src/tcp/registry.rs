@@ -3,14 +3,18 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU32, Ordering},
     },
 };
 
 use minos_base::Seconds;
+use minos_net::Token;
 
-use crate::ops::counters::Counter;
+use crate::{
+    ops::counters::Counter,
+    tracking::{Inbox, Seat},
+};
 
 /// Every open connection. Locked when one opens or closes, never by a request.
 #[derive(Debug, Default)]
@@ -40,6 +44,10 @@ pub(crate) struct Entry {
     /// The name that its client has given to it.
     pub(crate) name: Mutex<String>,
     last_active: AtomicU32,
+    /// Its token in its RX queue, if it speaks Redis' protocol.
+    token: OnceLock<Token>,
+    /// Notices to it, once somebody has some.
+    inbox: OnceLock<Arc<Inbox>>,
 }
 
 impl Entry {
@@ -87,6 +95,13 @@ impl Registry {
         open.range(from..).take(max).map(|(&number, entry)| (number, Arc::clone(entry))).collect()
     }
 
+    /// The inbox of the open connection of this number, if it speaks Redis' protocol.
+    pub(crate) fn inbox(&self, number: u64) -> Option<Arc<Inbox>> {
+        let entry = self.entry(number)?;
+        let seat = Seat { queue: entry.queue, token: *entry.token.get()? };
+        Some(Arc::clone(entry.inbox.get_or_init(|| Arc::new(Inbox::new(number, seat)))))
+    }
+
     /// The open connection of this number.
     pub(crate) fn entry(&self, number: u64) -> Option<Arc<Entry>> {
         self.lock().get(&number).cloned()
@@ -107,8 +122,17 @@ impl Entry {
         peer_address: String,
         now: Seconds,
     ) -> Self {
-        let (opened, name, last_active) = (now, Mutex::default(), AtomicU32::new(now));
-        Self { descriptor, queue, listen_address, peer_address, opened, name, last_active }
+        Self {
+            descriptor,
+            queue,
+            listen_address,
+            peer_address,
+            opened: now,
+            name: Mutex::default(),
+            last_active: AtomicU32::new(now),
+            token: OnceLock::new(),
+            inbox: OnceLock::new(),
+        }
     }
 }
 
@@ -122,6 +146,18 @@ impl Registration {
     #[inline]
     pub(crate) fn active(&self, now: Seconds) {
         self.entry.last_active.store(now, Ordering::Relaxed);
+    }
+
+    /// Makes the connection one that can get notices.
+    pub(crate) fn seat(&self, token: Token) {
+        // It gets one token.
+        let _ = self.entry.token.set(token);
+    }
+
+    /// Notices to the connection, if anybody ever had some.
+    #[inline]
+    pub(crate) fn inbox(&self) -> Option<&Inbox> {
+        self.entry.inbox.get().map(|inbox| &**inbox)
     }
 
     /// Address of the client; empty if it has none.
@@ -138,6 +174,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.registry.lock().remove(&self.number);
+        self.entry.inbox.get().into_iter().for_each(|inbox| inbox.close());
     }
 }
 

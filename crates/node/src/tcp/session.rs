@@ -54,7 +54,7 @@ impl Protocol {
                 session.awaits_hello = self == Self::Peer;
                 session.is_peer = self == Self::ProvenPeer;
                 let access = config.access.as_ref().filter(|_| self == Self::Memcache);
-                session.guard = access.map(|access| Guard::new(&access.authority));
+                session.guard = access.map(Guard::new);
                 Session::Memcache(session)
             }
             Self::Resp => {
@@ -62,7 +62,7 @@ impl Protocol {
                     bulk_bytes_max: config.value_bytes_max,
                     command_bytes_max: config.buffer_bytes_max,
                 };
-                let guard = config.access.as_ref().map(|access| Guard::new(&access.authority));
+                let guard = config.access.as_ref().map(Guard::new);
                 Session::Resp(RespSession::new(limits, config.replies_bytes_max(), number, guard))
             }
         }

@@ -29,7 +29,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         connection.registration.active(self.now_s);
         let next = match connection.flush() {
             Next::Continue if connection.closing => Next::Close,
-            Next::Continue => self.serve(&mut connection, requests_max),
+            Next::Continue => match self.deliver(&mut connection) {
+                Next::Continue => self.serve(&mut connection, requests_max),
+                other => other,
+            },
             other => other,
         };
         self.end_sample(&connection);
@@ -52,9 +55,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
                 return None;
             }
-            Next::Check(credentials) => {
+            Next::Check(task) => {
                 self.keep_replies(&mut connection, &self.transmit_buffer);
-                let mut connection = match self.shared.checks.wait(connection, credentials) {
+                let mut connection = match self.shared.checks.wait(connection, task) {
                     Ok(()) => return None,
                     Err(connection) => connection,
                 };
@@ -77,6 +80,18 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 return None;
             }
         })
+    }
+
+    /// Sends notices to a connection that waits for commands.
+    fn deliver(&mut self, connection: &mut Connection) -> Next<M> {
+        let (Some(inbox), Session::Resp(session)) =
+            (connection.registration.inbox(), &mut connection.session)
+        else {
+            return Next::Continue;
+        };
+        self.transmit_buffer.clear();
+        session.deliver(Some(inbox), &mut self.transmit_buffer);
+        self.send(connection)
     }
 
     /// Receives and serves until nothing more comes.
@@ -173,6 +188,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let (mut cx, tx) = self.context();
                 cx.fetched = fetched.as_deref();
                 let served = resp::serve(&mut cx, session, input, requests_left, tx);
+                session.go_on(&served.1, connection.registration.inbox(), tx);
                 match fetched {
                     Some(fetched) if session.is_midway() || matches!(served.1, Next::Yield) => {
                         connection.fetched = Some(fetched);

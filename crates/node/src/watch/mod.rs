@@ -3,6 +3,7 @@
 //! A worker looks closely at one request in so many, and at each large one. It alone writes what it counts; any
 //! thread reads that without making it wait.
 
+mod commands;
 mod durations;
 mod hot;
 mod large;
@@ -11,6 +12,7 @@ mod slow;
 mod watched;
 
 use std::{
+    collections::BTreeMap,
     fmt::{self, Display},
     sync::{
         Arc,
@@ -23,6 +25,7 @@ use minos_base::{Clock, StatsGroup, limits::KEY_BYTES_MAX};
 use minos_sched::{EpochCounts, SharedHistogram, SizeHistogram};
 
 use crate::server::config::WatchConfig;
+pub use commands::CommandTimes;
 pub use durations::Durations;
 pub use hot::HotKey;
 pub use large::LargeKey;
@@ -142,6 +145,16 @@ impl Watch {
     /// Forgets the slow requests so far.
     pub fn clear_slow(&self) {
         self.workers.iter().filter_map(|worker| worker.lists()).for_each(|mut lists| lists.slow.clear());
+    }
+
+    /// The times of each command of any protocol, by its name. A request that was looked at stands for others.
+    pub fn commands(&self) -> BTreeMap<&'static str, CommandTimes> {
+        commands::merged(self.workers.iter().filter_map(|worker| Some(worker.lists()?.commands.clone())))
+    }
+
+    /// Forgets the times of commands so far.
+    pub(crate) fn clear_commands(&self) {
+        self.workers.iter().filter_map(|worker| worker.lists()).for_each(|mut lists| lists.commands.clear());
     }
 
     /// Requests that take this long are slow; in microseconds.

@@ -13,6 +13,7 @@ use minos_sync::{SpinGuard, SpinLock};
 
 use super::{
     ShownKey,
+    commands::ByCommand,
     durations::SharedDurations,
     hot::HotKeys,
     large::LargeKeys,
@@ -142,6 +143,7 @@ pub(super) struct Lists {
     pub(super) hot: HotKeys,
     pub(super) large: LargeKeys,
     pub(super) slow: SlowLog,
+    pub(super) commands: ByCommand,
 }
 
 impl Watched {
@@ -150,6 +152,7 @@ impl Watched {
             hot: HotKeys::new(config.hot_keys),
             large: LargeKeys::new(config.large_keys),
             slow: SlowLog::new(config.slow_requests),
+            commands: ByCommand::new(),
         };
         Self {
             series: [const { SharedDurations::new() }; Series::ALL.len()],
@@ -201,6 +204,11 @@ impl Watched {
             self.slow.count();
         }
         let Some(mut lists) = self.lists.try_lock() else { return self.missed.count() };
+        // A large value that is sent has no other stage of service.
+        let is_service = |stage: Stage| matches!(stage, Stage::Service | Stage::Tx);
+        if let Some((_, time)) = times.iter().find(|(stage, _)| is_service(*stage)) {
+            lists.commands.entry(request.command).or_default().record(*time, requests);
+        }
         if let Some(hash) = request.hash {
             lists.hot.note((hash, request.key), requests, now);
             lists.large.note((hash, request.key), request.bytes, requests, now);

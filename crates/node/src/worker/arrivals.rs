@@ -84,6 +84,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let shared = self.shared;
         let Some(mut state) = shared.queues[queue].state.try_lock() else { return false };
         let admitted = state.admit(&shared.queues[queue].arrivals, BURST_MAX);
+        state.answer(&shared.queues[queue].calls);
         let visits = self.take_connections(&mut state, queue, quota.connections);
         // The lock also guards the queue's port.
         let arrived = self.receive_messages(queue, self.look_ahead(queue, quota.messages));

@@ -65,6 +65,8 @@ pub enum Group {
     Server,
     /// Transactions.
     Transactions,
+    /// Messages to clients.
+    PubSub,
 }
 
 impl Group {
@@ -77,6 +79,7 @@ impl Group {
             Self::Connection => "connection",
             Self::Server => "server",
             Self::Transactions => "transactions",
+            Self::PubSub => "pubsub",
         }
     }
 }
@@ -242,6 +245,7 @@ commands! {
     ClientNoTouch "client|no-touch" 3 [SUBCOMMAND] NONE Connection "7.2.0" "Read without counting as an access"
     ClientGetRedir "client|getredir" 2 [SUBCOMMAND] NONE Connection "6.0.0" "Get the connection that tracking notices go to"
     ClientTracking "client|tracking" -3 [SUBCOMMAND] NONE Connection "6.0.0" "Choose whether the client is told of changes"
+    ClientCaching "client|caching" 3 [SUBCOMMAND] NONE Connection "6.0.0" "Make the next command an exception from tracking"
     ClientTrackingInfo "client|trackinginfo" 2 [SUBCOMMAND] NONE Connection "6.2.0" "Facts about tracking"
     ClientHelp "client|help" 2 [SUBCOMMAND] NONE Connection "5.0.0" "List the subcommands"
     Multi "multi" 1 [FAST AT_ONCE] NONE Transactions "1.2.0" "Begin a transaction"
@@ -249,6 +253,8 @@ commands! {
     Discard "discard" 1 [FAST AT_ONCE] NONE Transactions "2.0.0" "Discard the transaction"
     Watch "watch" -2 [FAST AT_ONCE] ALL Transactions "2.2.0" "Execute the next transaction only if these keys do not change"
     Unwatch "unwatch" 1 [FAST] NONE Transactions "2.2.0" "Forget the watched keys"
+    Subscribe "subscribe" -2 [] NONE PubSub "2.0.0" "Get messages of a channel"
+    Unsubscribe "unsubscribe" -1 [] NONE PubSub "2.0.0" "Get no more messages of a channel"
     DbSize "dbsize" 1 [READONLY FAST] NONE Server "1.0.0" "Count the keys"
     FlushDb "flushdb" -1 [WRITE DANGEROUS] NONE Server "1.0.0" "Delete all keys"
     FlushAll "flushall" -1 [WRITE DANGEROUS] NONE Server "1.0.0" "Delete all keys"
@@ -287,6 +293,12 @@ commands! {
     AclList "acl|list" 2 [ADMIN SUBCOMMAND] NONE Server "6.0.0" "Get the users and their rules"
     AclSetUser "acl|setuser" -3 [ADMIN SUBCOMMAND] NONE Server "6.0.0" "Change the rules of a user"
     AclDelUser "acl|deluser" -3 [ADMIN SUBCOMMAND] NONE Server "6.0.0" "Remove users"
+    AclGetUser "acl|getuser" 3 [ADMIN SUBCOMMAND] NONE Server "6.0.0" "Get the rules of a user"
+    AclLoad "acl|load" 2 [ADMIN SUBCOMMAND] NONE Server "6.0.0" "Read the users from their file"
+    AclSave "acl|save" 2 [ADMIN SUBCOMMAND] NONE Server "6.0.0" "Write the users to their file"
+    AclLog "acl|log" -2 [ADMIN SUBCOMMAND] NONE Server "6.0.0" "List what clients were refused"
+    AclCat "acl|cat" -2 [SUBCOMMAND] NONE Server "6.0.0" "List the categories, or the commands of one"
+    AclGenPass "acl|genpass" -2 [SUBCOMMAND] NONE Server "6.0.0" "Make a random password"
     AclHelp "acl|help" 2 [SUBCOMMAND] NONE Server "6.0.0" "List the subcommands"
 }
 
@@ -391,7 +403,7 @@ mod tests {
                 }
             }
         }
-        for name in ["", "ge", "gett", "subscribe", "get\0", "@et", "a name of more than sixteen bytes"] {
+        for name in ["", "ge", "gett", "psubscribe", "get\0", "@et", "a name of more than sixteen bytes"] {
             assert_eq!(find(name.as_bytes()), None, "{name}");
         }
     }
