@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -106,7 +106,7 @@ pub(crate) struct Checks {
     state: Mutex<ChecksState>,
     /// There is something new in the state.
     news: Condvar,
-    waiting_max: usize,
+    waiting_max: AtomicUsize,
     /// Logins refused because too many waited.
     refused: AtomicU64,
 }
@@ -120,7 +120,7 @@ struct ChecksState {
 
 impl Checks {
     pub(crate) fn new(access: Option<&AccessConfig>) -> Self {
-        let waiting_max = access.map_or(0, |access| access.waiting_max);
+        let waiting_max = AtomicUsize::new(access.map_or(0, |access| access.waiting_max));
         Self { state: Mutex::default(), news: Condvar::new(), waiting_max, refused: AtomicU64::new(0) }
     }
 
@@ -134,13 +134,18 @@ impl Checks {
         credentials: Box<Credentials>,
     ) -> Result<(), Box<Connection>> {
         let mut state = self.lock();
-        if state.is_closed || state.waiting.len() >= self.waiting_max {
+        if state.is_closed || state.waiting.len() >= self.waiting_max.load(Relaxed) {
             self.refused.fetch_add(1, Relaxed);
             return Err(connection);
         }
         state.waiting.push_back((connection, credentials));
         self.news.notify_one();
         Ok(())
+    }
+
+    /// Changes how many may wait.
+    pub(crate) fn set_waiting_max(&self, waiting_max: usize) {
+        self.waiting_max.store(waiting_max, Relaxed);
     }
 
     /// Logins refused so far because too many waited.

@@ -16,6 +16,7 @@ mod origin;
 mod page;
 mod reply;
 mod routes;
+mod settings;
 mod snapshot;
 mod statistics;
 pub(crate) mod token;

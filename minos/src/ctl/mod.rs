@@ -1,7 +1,8 @@
-//! `minos ctl`: a running server's design, flash and statistics, by its admin endpoint.
+//! `minos ctl`: a running server's settings, design, flash and statistics, by its admin endpoint.
 
 mod flash;
 pub(crate) mod http;
+mod settings;
 mod snapshot;
 mod watch;
 
@@ -23,7 +24,7 @@ use crate::{admin::token, client::show, time::parse_time};
 /// The environment variable with the token.
 const TOKEN_VARIABLE: &str = "MINOS_ADMIN_TOKEN";
 
-/// Show or change the design and the flash of a running server, copy the latter, and show statistics.
+/// Show or change the settings, the design and the flash of a running server, copy the latter, and show statistics.
 ///
 /// The server is one that was started with --admin.
 #[derive(Args, Debug)]
@@ -57,10 +58,19 @@ enum Command {
     },
     /// Show the log on flash, or change what it does beside serving
     Flash(flash::FlashArgs),
+    /// Show the value of a setting
+    Get {
+        /// Its name, as `minos ctl show` lists it
+        name: String,
+    },
     /// Show the keys with most requests, as sampled
     Hot,
     /// Show the keys with the largest values, as sampled
     Large,
+    /// Change settings of the running server, until its next start
+    Set(settings::SetArgs),
+    /// Show all settings that can change, their values and what is allowed
+    Show,
     /// Show the latest slow requests, as sampled; every large one counts
     Slow(watch::SlowArgs),
     /// Copy the table on flash to a new file on the server's machine, and wait for the end
@@ -85,11 +95,17 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
         Command::Snapshot(wish) => wish.run(&ask, !args.json)?,
         command => ask(command.question()?)?,
     };
-    if args.json {
+    if let Command::Get { name } = &args.command {
+        let value = settings::one(&object, name)?;
+        let text = if args.json { json!({ name: value }).to_string() } else { value };
+        show(|out| writeln!(out, "{text}"))?;
+    } else if args.json {
         let text = serde_json::to_string_pretty(&object)?;
         show(|out| writeln!(out, "{text}"))?;
-    } else if matches!(args.command, Command::Hot | Command::Large | Command::Slow(_)) {
+    } else if matches!(args.command, Command::Hot | Command::Large | Command::Show | Command::Slow(_)) {
         show(|out| watch::write_tables(out, &object))?;
+    } else if let Command::Set(wish) = &args.command {
+        show(|out| wish.write(out, &object))?;
     } else {
         show(|out| write_lines(out, &object))?;
     }
@@ -120,6 +136,8 @@ impl Command {
                 None => get("/flash".to_owned()),
                 Some(body) => Question { method: Method::PUT, path: "/flash".to_owned(), body },
             },
+            Self::Get { .. } | Self::Show => get(settings::PATH.to_owned()),
+            Self::Set(wish) => wish.question()?,
             Self::Hot => get("/hot".to_owned()),
             Self::Large => get("/large".to_owned()),
             Self::Slow(args) => args.question(),

@@ -17,7 +17,7 @@ mod watch;
 use std::{io::Write, sync::Arc};
 
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
-use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
+use minos_node::{Server, ServerConfig, StartError, Stop, config::Verbosity};
 use signal_hook::{
     consts::{SIGHUP, SIGUSR2, TERM_SIGNALS},
     iterator::Signals,

@@ -360,3 +360,37 @@ impl ServeOptions {
         config
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+    use minos_node::settings::{FIXED, names};
+
+    #[test]
+    fn each_option_is_a_setting_or_has_a_reason_to_be_none() {
+        let command = ServeOptions::augment_args(Command::new("serve"));
+        let options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        assert!(options.len() > 80, "{options:?}");
+        let fixed = || FIXED.iter().flat_map(|(_, names)| names.iter().copied());
+        for option in &options {
+            assert!(names().chain(fixed()).any(|name| name == *option), "{option}");
+        }
+        let live_only = ["log-level"];
+        for name in names().chain(fixed()).filter(|name| !live_only.contains(name)) {
+            assert!(options.contains(&name), "there is no --{name}");
+        }
+    }
+
+    #[test]
+    fn the_documentation_has_each_setting() {
+        let text = include_str!("../../../docs/operations.md");
+        let (_, section) = text.split_once("## Changing settings").unwrap();
+        let (section, _) = section.split_once("## Limits").unwrap();
+        let rows: Vec<&str> =
+            section.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next()).collect();
+        for name in names() {
+            assert!(rows.iter().any(|row| row.contains(&format!("`{name}`"))), "{name}");
+        }
+    }
+}
