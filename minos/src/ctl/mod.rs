@@ -2,6 +2,7 @@
 
 mod flash;
 pub(crate) mod http;
+pub(crate) mod server;
 mod settings;
 mod snapshot;
 mod watch;
@@ -15,11 +16,17 @@ use std::{
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use hyper::Method;
-use minos_net::Address;
 use serde_json::{Map, Value, json};
 
-use self::http::{Answer, Question};
-use crate::{admin::token, client::show, time::parse_time};
+use self::{
+    http::{Answer, Question},
+    server::AdminServer,
+};
+use crate::{
+    admin::{AdminAddress, token},
+    client::show,
+    time::parse_time,
+};
 
 /// The environment variable with the token.
 const TOKEN_VARIABLE: &str = "MINOS_ADMIN_TOKEN";
@@ -32,9 +39,8 @@ pub(crate) struct CtlArgs {
     #[command(subcommand)]
     command: Command,
 
-    /// Admin endpoint, as in the server's --admin: IP:PORT or unix:/PATH
-    #[arg(long, global = true, value_name = "ADDR", default_value = "127.0.0.1:11212")]
-    admin: Address,
+    #[command(flatten)]
+    server: AdminServer,
     /// File with the server's --admin-token-file, which changes need [default: the token in MINOS_ADMIN_TOKEN, or none]
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -88,8 +94,8 @@ enum Command {
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
     let token = args.token()?;
     let ask = |question| {
-        let answer = http::ask((&args.admin, token.as_deref()), args.timeout, question)?;
-        object(&args.admin, &answer)
+        let answer = args.server.ask(token.as_deref(), args.timeout, question)?;
+        object(args.server.address(), &answer)
     };
     let object = match &args.command {
         Command::Snapshot(wish) => wish.run(&ask, !args.json)?,
@@ -153,7 +159,7 @@ impl Command {
 }
 
 /// The JSON object in an answer that is not an error.
-pub(crate) fn object(server: &Address, answer: &Answer) -> anyhow::Result<Map<String, Value>> {
+pub(crate) fn object(server: &AdminAddress, answer: &Answer) -> anyhow::Result<Map<String, Value>> {
     let Ok(Value::Object(object)) = serde_json::from_slice(&answer.body) else {
         bail!("{server} answers {} and no JSON object: is it the admin endpoint of a Minos?", answer.status);
     };
@@ -184,8 +190,8 @@ fn write_lines(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<(
 mod tests {
     use super::*;
 
-    fn server() -> Address {
-        Address::Unix("/x".into())
+    fn server() -> AdminAddress {
+        "unix:/x".parse().unwrap()
     }
 
     fn answer(status: u16, body: &str) -> Answer {

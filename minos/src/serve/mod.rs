@@ -125,7 +125,7 @@ fn serve_until_stopped(
     if options.rack.ends_with_parent {
         end_with_parent()?;
     }
-    let admin = Reserved::take(&options.admin)?;
+    let admin = Reserved::take(&options.admin, config.tls.as_ref().map(|tls| &tls.acceptor))?;
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
     let server = start(config)?;
