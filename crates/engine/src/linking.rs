@@ -218,7 +218,7 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
 #[inline(always)]
 fn has_key(region: &Region, item: Offset, key: &[u8]) -> bool {
     let words = region.words(item, HEADER_WORDS + words::words_for(key.len()));
-    words.split_first_chunk().is_some_and(|(header, body)| {
-        has_key_bytes(header, key.len()) && words::eq_key(body, key)
-    })
+    words
+        .split_first_chunk()
+        .is_some_and(|(header, body)| has_key_bytes(header, key.len()) && words::eq_key(body, key))
 }

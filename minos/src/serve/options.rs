@@ -383,6 +383,22 @@ mod tests {
     }
 
     #[test]
+    fn the_chart_gives_arguments_that_are_taken() {
+        let template = include_str!("../../../deploy/helm/minos/templates/statefulset.yaml");
+        let given = template.lines().filter_map(|line| line.trim().strip_prefix("- --"));
+        let given: Vec<String> = given
+            .map(|argument| match argument.split_once('=') {
+                Some(("memory", _)) => "--memory=1g".to_owned(),
+                Some(("workers", _)) => "--workers=2".to_owned(),
+                _ => format!("--{argument}"),
+            })
+            .collect();
+        assert!(given.len() > 8 && given.iter().all(|argument| !argument.contains('{')), "{given:?}");
+        let command = ServeOptions::augment_args(Command::new("serve").no_binary_name(true));
+        command.try_get_matches_from(&given).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    #[test]
     fn the_documentation_has_each_setting() {
         let text = include_str!("../../../docs/operations.md");
         let (_, section) = text.split_once("## Changing settings").unwrap();
