@@ -24,11 +24,12 @@ mod transfer;
 use std::{io::IsTerminal, process::ExitCode, sync::Arc};
 
 use clap::{CommandFactory, Parser, Subcommand};
-use minos_node::Verbosity;
+use minos_node::config::{LogLevel, Verbosity};
 use tracing_subscriber::{
     Layer,
-    filter::{FilterExt, LevelFilter, Targets, dynamic_filter_fn},
+    filter::{LevelFilter, Targets},
     layer::SubscriberExt,
+    reload,
     util::SubscriberInitExt,
 };
 
@@ -64,8 +65,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let verbosity = Arc::new(Verbosity::default());
-    start_log(Arc::clone(&verbosity));
+    let verbosity = Arc::new(start_log());
     let result = match &cli.command {
         Command::Cli(args) => args.run(),
         Command::Completions(args) => args.run(Cli::command()),
@@ -94,18 +94,28 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts the log on standard error, at the level of `RUST_LOG`, or higher if clients of the server raise it.
-fn start_log(verbosity: Arc<Verbosity>) {
+/// Starts the log on standard error, at the level of `RUST_LOG` or the one that the server is told while it runs.
+fn start_log() -> Verbosity {
     let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse().ok());
     let asked = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
-    let more = dynamic_filter_fn(move |metadata, _| match verbosity.level() {
-        0 => false,
-        1 => *metadata.level() <= tracing::Level::DEBUG,
-        _ => true,
-    });
+    let (filter, handle) = reload::Layer::new(asked.clone());
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_filter(asked.or(more));
+        .with_filter(filter);
     tracing_subscriber::registry().with(layer).init();
+    Verbosity::new(move |level| {
+        let all = |level| Targets::new().with_default(level);
+        let filter = match level {
+            LogLevel::Start => asked.clone(),
+            LogLevel::Off => all(LevelFilter::OFF),
+            LogLevel::Error => all(LevelFilter::ERROR),
+            LogLevel::Warn => all(LevelFilter::WARN),
+            LogLevel::Info => all(LevelFilter::INFO),
+            LogLevel::Debug => all(LevelFilter::DEBUG),
+            LogLevel::Trace => all(LevelFilter::TRACE),
+        };
+        // It fails only if the log is gone.
+        let _ = handle.reload(filter);
+    })
 }

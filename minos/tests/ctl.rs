@@ -3,6 +3,8 @@
 mod common;
 #[path = "ctl/flash.rs"]
 mod flash;
+#[path = "ctl/settings.rs"]
+mod settings;
 #[path = "ctl/snapshot.rs"]
 mod snapshot;
 

@@ -76,13 +76,20 @@ impl<M: Mode, A: Access> Engine<M, A> {
             },
             partitions: partitions.into(),
             memory,
-            value_bytes_max: config.value_bytes_max.min(VALUE_BYTES_MAX),
+            value_bytes_max: AtomicU64::new(config.value_bytes_max.min(VALUE_BYTES_MAX)),
+            value_bytes_room: value_bytes_room::<M>(config),
             chain_buckets_max: config.chain_buckets_max.max(1),
             buffers: Arc::new(Buffers::new(config.buffer_bytes())),
             prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),
         };
         (engine, tokens)
     }
+}
+
+/// The largest value that may ever be stored: buffers are made at the start, and a log on flash bounds its records.
+fn value_bytes_room<M: Mode>(config: &StoreConfig) -> u64 {
+    let room = if M::HAS_FLASH { config.value_bytes_max } else { config.buffer_bytes() };
+    room.min(VALUE_BYTES_MAX)
 }
 
 fn partition<M: Mode, A: Access>(

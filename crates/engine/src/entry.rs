@@ -161,7 +161,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     fn insert_parts(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
         let sizes = (self.key.len(), value.iter().map(|part| part.len() as u64).sum());
         let is_possible = sizes.0 <= ITEM_KEY_BYTES_MAX
-            && room_for_value(sizes.0, sizes.1) <= self.writing.engine.value_bytes_max;
+            && room_for_value(sizes.0, sizes.1) <= self.writing.engine.value_bytes_max();
         if !is_possible {
             return self.refuse(sizes.1);
         }

@@ -134,7 +134,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 
     fn space_for(&self, key_bytes: usize, value_bytes: u64) -> Option<Space> {
-        if key_bytes > ITEM_KEY_BYTES_MAX || room_for_value(key_bytes, value_bytes) > self.value_bytes_max {
+        if key_bytes > ITEM_KEY_BYTES_MAX || room_for_value(key_bytes, value_bytes) > self.value_bytes_max() {
             return None;
         }
         if self.is_inline(value_bytes) {

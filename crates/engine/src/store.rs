@@ -10,7 +10,13 @@ use crate::{
 use minos_base::{KeyHash, SizeClass, hash_key};
 use minos_region::{Memory, Region};
 use minos_sync::{Access, AnyWriter, Crcw};
-use std::{marker::PhantomData, sync::Arc};
+use std::{
+    marker::PhantomData,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 /// A key-value table in one memory region (MICA §4).
 ///
@@ -38,7 +44,9 @@ pub struct Engine<M: State, A: Access = Crcw> {
     pub(crate) partitions: Box<[Partition<M, A>]>,
     pub(crate) hashing: Hashing,
     pub(crate) inline_class_max: SizeClass,
-    pub(crate) value_bytes_max: u64,
+    /// Changed only by [`set_value_bytes_max`](Self::set_value_bytes_max), up to the room.
+    pub(crate) value_bytes_max: AtomicU64,
+    pub(crate) value_bytes_room: u64,
     pub(crate) chain_buckets_max: usize,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) prefetch_depth: usize,
@@ -66,8 +74,30 @@ impl<M: State, A: Access> Engine<M, A> {
     }
 
     /// Largest value that may be stored, in bytes.
+    #[inline]
     pub fn value_bytes_max(&self) -> u64 {
-        self.value_bytes_max
+        // Relaxed: a store under way may still be judged by the limit before.
+        self.value_bytes_max.load(Relaxed)
+    }
+
+    /// Sets the largest value that may be stored, in bytes; returns false if there is no room for one so large. Items
+    /// already stored stay.
+    pub fn set_value_bytes_max(&self, bytes: u64) -> bool {
+        let has_room = bytes <= self.value_bytes_room;
+        if has_room {
+            self.value_bytes_max.store(bytes, Relaxed);
+        }
+        has_room
+    }
+
+    /// The largest value for which there is room, in bytes: in a buffer, or above flash the largest at the start.
+    pub fn value_bytes_room(&self) -> u64 {
+        self.value_bytes_room
+    }
+
+    /// All memory that the table has, in bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory().geometry().memory_bytes
     }
 
     /// Sets how much of its memory the table may use, in bytes; returns false if it has less.

@@ -8,7 +8,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -152,7 +152,7 @@ pub(crate) struct Checks {
     state: Mutex<ChecksState>,
     /// There is something new in the state.
     news: Condvar,
-    waiting_max: usize,
+    waiting_max: AtomicUsize,
     /// Logins refused because too many waited.
     refused: AtomicU64,
 }
@@ -166,7 +166,7 @@ struct ChecksState {
 
 impl Checks {
     pub(crate) fn new(access: Option<&AccessConfig>) -> Self {
-        let waiting_max = access.map_or(0, |access| access.waiting_max);
+        let waiting_max = AtomicUsize::new(access.map_or(0, |access| access.waiting_max));
         Self { state: Mutex::default(), news: Condvar::new(), waiting_max, refused: AtomicU64::new(0) }
     }
 
@@ -176,13 +176,18 @@ impl Checks {
     /// Gives it back, because too many wait already.
     pub(crate) fn wait(&self, connection: Box<Connection>, task: Box<Task>) -> Result<(), Box<Connection>> {
         let mut state = self.lock();
-        if state.is_closed || state.waiting.len() >= self.waiting_max {
+        if state.is_closed || state.waiting.len() >= self.waiting_max.load(Relaxed) {
             self.refused.fetch_add(1, Relaxed);
             return Err(connection);
         }
         state.waiting.push_back((connection, task));
         self.news.notify_one();
         Ok(())
+    }
+
+    /// Changes how many may wait.
+    pub(crate) fn set_waiting_max(&self, waiting_max: usize) {
+        self.waiting_max.store(waiting_max, Relaxed);
     }
 
     /// Logins refused so far because too many waited.

@@ -27,6 +27,7 @@ pub use rack::coordinator;
 #[doc(hidden)]
 pub use resp::fuzz as resp_fuzz;
 pub use server::{
-    Health, LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked, Verbosity,
+    Health, LISTENERS_MAX, Operator, Server, StartError, Stop, SwitchError, ThreadPanicked,
     config::{self, ServerConfig},
+    settings,
 };

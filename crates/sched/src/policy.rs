@@ -69,6 +69,30 @@ impl Policy {
         &self.decision
     }
 
+    /// Goes on under another configuration, with all that was learnt of sizes, and makes a plan for it at once.
+    ///
+    /// # Errors
+    /// A value of `config` is out of bounds, or there are too few workers for the design. Nothing has changed then.
+    pub fn reconfigure(&mut self, config: ControlConfig, options: Options) -> Result<(), ConfigError> {
+        config.check()?;
+        check_workers(self.design, config.workers, options)?;
+        (self.config, self.options) = (config, options);
+        if self.design.counts_sizes() {
+            self.plan.threshold = match config.threshold {
+                Threshold::Static(bytes) => SizeClass::of(bytes),
+                Threshold::Auto if self.plan.epoch == 0 => SizeClass::of(THRESHOLD_BEFORE_FIRST_EPOCH_BYTES),
+                Threshold::Auto => self.smoothed.percentile(config.percentile, None),
+            };
+        }
+        self.decide(self.decision.requests);
+        Ok(())
+    }
+
+    /// The configuration in force, and the options of the design.
+    pub fn config(&self) -> (ControlConfig, Options) {
+        (self.config, self.options)
+    }
+
     /// The duties of each worker under the plan in force.
     pub fn assignment(&self) -> Assignment {
         Assignment::of(self.design, &self.plan, self.options)

@@ -5,7 +5,7 @@ mod common;
 
 use common::{any_requests, classes, classes_between, epoch_of_mix, histogram, size_aware};
 use minos_base::{SizeClass, seeded};
-use minos_sched::{ControlConfig, Design, Options, Place, Plan, Policy, SizeHistogram, WorkerId};
+use minos_sched::{ControlConfig, Design, Options, Place, Plan, Policy, SizeHistogram, Threshold, WorkerId};
 use proptest::prelude::*;
 
 /// A policy of each size-aware design that works with this many workers.
@@ -208,5 +208,26 @@ proptest! {
             let moves = moves_when_steady(&mut |requests| policy.epoch(requests).threshold, seed);
             prop_assert!(moves <= 1, "{}: {moves} moves", policy.design());
         }
+    }
+}
+
+#[test]
+fn another_configuration_keeps_what_was_learnt() {
+    let config = ControlConfig::new(4);
+    let mut requests = SizeHistogram::new();
+    requests.record(SizeClass::of(100), 60);
+    requests.record(SizeClass::of(10_000), 40);
+    for mut policy in each(config) {
+        policy.epoch(&requests);
+        assert_eq!(policy.plan().threshold, SizeClass::of(10_000));
+        let half = ControlConfig { percentile: 50.0, ..config };
+        policy.reconfigure(half, Options::default()).unwrap();
+        assert_eq!(policy.plan().threshold, SizeClass::of(100), "{}", policy.design());
+        let fixed = ControlConfig { threshold: Threshold::Static(5000), ..config };
+        policy.reconfigure(fixed, Options::default()).unwrap();
+        assert_eq!(policy.plan().threshold, SizeClass::of(5000));
+        let bad = ControlConfig { percentile: 0.0, ..config };
+        assert!(policy.reconfigure(bad, Options::default()).is_err());
+        assert_eq!(policy.config(), (fixed, Options::default()));
     }
 }

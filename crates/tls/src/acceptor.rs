@@ -80,8 +80,12 @@ impl Acceptor {
 
     /// Begins a handshake with the client at the other end of `wire`; `None` without memory or random bytes for it.
     pub fn accept<W: Wire>(&self, wire: W) -> Option<Incoming<W>> {
-        let config = Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner));
-        Incoming::new(wire, config, Arc::clone(&self.broken))
+        Incoming::new(wire, self.config(), Arc::clone(&self.broken))
+    }
+
+    /// What is in force now, for streams that others shake hands on.
+    pub fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.in_force.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// True if clients must show a certificate.

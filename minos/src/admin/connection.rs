@@ -7,8 +7,9 @@ use hyper_util::rt::TokioIo;
 use tokio::{
     io::{AsyncRead, AsyncWrite, AsyncWriteExt},
     sync::watch,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
+use tokio_rustls::TlsAcceptor;
 
 use super::{Endpoint, reply, routes};
 
@@ -36,8 +37,22 @@ enum Stage {
     Answer,
 }
 
-pub(super) async fn serve(stream: Stream, endpoint: Rc<Endpoint>) {
+/// Serves a connection, over TLS if the endpoint speaks it. A handshake takes its time from the request's.
+pub(super) async fn admit(stream: Stream, endpoint: Rc<Endpoint>) {
     let arrived_by = Instant::now() + endpoint.options.admin_timeout;
+    let Some(acceptor) = &endpoint.acceptor else { return serve(stream, endpoint, arrived_by).await };
+    let handshake = TlsAcceptor::from(acceptor.config()).accept(stream);
+    match timeout_at(arrived_by, handshake).await {
+        Ok(Ok(secured)) => serve(Box::new(secured), endpoint, arrived_by).await,
+        Ok(Err(error)) => {
+            endpoint.counters.admin_tls_refused.count();
+            tracing::debug!(%error, "a client of the admin endpoint is refused");
+        }
+        Err(_) => endpoint.counters.admin_timeouts.count(),
+    }
+}
+
+async fn serve(stream: Stream, endpoint: Rc<Endpoint>, arrived_by: Instant) {
     let (stage, mut stages) = watch::channel(Stage::Head);
     let service = service_fn(|request: Request<Incoming>| {
         stage.send_replace(Stage::Work);

@@ -29,6 +29,8 @@ counters! {
     admin_unauthorized,
     /// Connections refused because the limit was reached.
     admin_connections_rejected,
+    /// Connections refused because their TLS handshake failed.
+    admin_tls_refused,
     /// Requests that did not arrive in time, and answers that were not taken in time.
     admin_timeouts,
     /// Requests whose body was too large.

@@ -62,10 +62,11 @@ async fn accept_all(
             Ok(stream) => {
                 while connections.try_join_next().is_some() || refusals.try_join_next().is_some() {}
                 if connections.len() < endpoint.options.admin_connections {
-                    connections.spawn_local(connection::serve(stream, Rc::clone(endpoint)));
+                    connections.spawn_local(connection::admit(stream, Rc::clone(endpoint)));
                 } else {
                     endpoint.counters.admin_connections_rejected.count();
-                    if refusals.len() < REFUSALS_MAX {
+                    // Over TLS nothing can be said before a handshake, which is what there are too many of.
+                    if refusals.len() < REFUSALS_MAX && endpoint.acceptor.is_none() {
                         let text = "too many connections at a time; see --admin-connections";
                         let status = StatusCode::SERVICE_UNAVAILABLE;
                         refusals.spawn_local(say(stream, status, text, endpoint.options.admin_timeout));

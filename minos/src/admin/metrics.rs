@@ -30,7 +30,7 @@ const GAUGES: &[&str] = &[
     "flash_scrub_rate", "flash_scrub_segment", "flash_sealed_segments", "flash_segment_bytes", "flash_snapshot_held_segments", "flash_tombstones_waiting",
     "hash_bytes", "hot_key_share", "large_key_bytes", "large_workers", "limit_maxbytes",
     "max_connections", "native_sessions", "native_transfer_bytes", "pid", "pointer_size", "range_bytes_max",
-    "range_bytes_min", "range_cost", "receiving_bytes", "small_cost_share", "small_request_share", "small_workers",
+    "range_bytes_min", "range_cost", "receiving_bytes", "setting", "small_cost_share", "small_request_share", "small_workers",
     "standby", "store_buckets", "store_buffer_bytes", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes",
     "store_extents", "store_fragmentation", "store_free_bytes", "store_index_bytes", "store_items", "store_key_bytes",
     "store_largest_free_bytes", "store_log_bytes", "store_log_capacity_bytes", "store_memory_bytes",
@@ -42,7 +42,7 @@ const GAUGES: &[&str] = &[
 #[rustfmt::skip]
 const COUNTERS: &[&str] = &[
     "accept_failures", "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "detail_",
-    "epoch", "evictions", "flash_", "get_", "incr_", "listen_disabled_num", "native_", "read_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_", "slow_requests",
+    "epoch", "evictions", "flash_", "get_", "incr_", "listen_disabled_num", "native_", "read_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_", "settings_changes", "slow_requests",
     "store_buffer_refusals", "store_chain_refusals", "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed",
     "store_no_memory", "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large",
     "total_connections", "total_items", "touch_", "tracking_", "watch_", "worker_",
@@ -52,6 +52,11 @@ pub(super) fn show(endpoint: &Endpoint) -> Reply {
     let mut families = Families::default();
     for group in [StatsGroup::General, StatsGroup::Minos, StatsGroup::Flash] {
         endpoint.operator.stats(group, &mut |name, value| families.add(name, &value.to_string()));
+    }
+    for shown in endpoint.operator.settings() {
+        if let Some(value) = shown.metric {
+            families.push("setting", &format!("{{name=\"{}\"}}", shown.name), &value.to_string());
+        }
     }
     endpoint.counters.all().for_each(|(name, value)| families.add(name, &value.to_string()));
     let watch = endpoint.operator.watch();

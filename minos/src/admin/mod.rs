@@ -16,19 +16,20 @@ mod origin;
 mod page;
 mod reply;
 mod routes;
+mod settings;
 mod snapshot;
 mod statistics;
 pub(crate) mod token;
 mod watch;
 
-use std::{io, thread, time::Duration};
+use std::{io, sync::Arc, thread, time::Duration};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use minos_net::{Address, Listener};
-use minos_node::Operator;
+use minos_node::{Operator, config::Acceptor};
 use tokio::{runtime, sync::oneshot};
 
-pub(crate) use options::AdminOptions;
+pub(crate) use options::{AdminAddress, AdminOptions};
 
 use counters::Counters;
 use token::Token;
@@ -42,6 +43,8 @@ pub(crate) struct Reserved {
     listener: Listener,
     options: AdminOptions,
     token: Option<Token>,
+    /// The certificate, if the endpoint speaks TLS.
+    acceptor: Option<Arc<Acceptor>>,
 }
 
 /// The state that the tasks of the endpoint share.
@@ -51,6 +54,8 @@ struct Endpoint {
     options: AdminOptions,
     /// What changes need, if they need anything.
     token: Option<Token>,
+    /// The certificate, if the endpoint speaks TLS.
+    acceptor: Option<Arc<Acceptor>>,
     counters: Counters,
 }
 
@@ -63,10 +68,15 @@ pub(crate) struct Admin {
 }
 
 impl Reserved {
-    /// Binds the address in `options`, if there is one.
-    pub(crate) fn take(options: &AdminOptions) -> anyhow::Result<Option<Self>> {
+    /// Binds the address in `options`, if there is one. If clients speak TLS there, they do so by `acceptor`.
+    pub(crate) fn take(
+        options: &AdminOptions,
+        acceptor: Option<&Arc<Acceptor>>,
+    ) -> anyhow::Result<Option<Self>> {
         options.check()?;
-        let Some(address) = &options.admin else { return Ok(None) };
+        let Some(AdminAddress { address, is_tls }) = &options.admin else { return Ok(None) };
+        let acceptor = acceptor.filter(|_| *is_tls).cloned();
+        ensure!(acceptor.is_some() || !is_tls, "--admin tls:{address}: it needs --tls-cert and --tls-key");
         let token = options.admin_token_file.as_deref().map(Token::read).transpose()?;
         let listener = Listener::bind_private(address)
             .with_context(|| format!("--admin: cannot listen on {address}"))?;
@@ -74,22 +84,23 @@ impl Reserved {
             tracing::warn!(%address, "--admin: whoever can reach it can read statistics");
         }
         options.snapshot_folder.iter().for_each(|folder| minos_tier::remove_stale_snapshots(folder));
-        Ok(Some(Self { listener, options: options.clone(), token }))
+        Ok(Some(Self { listener, options: options.clone(), token, acceptor }))
     }
 
     /// The address, with the port that was bound.
-    pub(crate) fn address(&self) -> &Address {
-        self.listener.address()
+    pub(crate) fn address(&self) -> AdminAddress {
+        AdminAddress { address: self.listener.address().clone(), is_tls: self.acceptor.is_some() }
     }
 
     /// Serves the statistics and switches of `operator`.
     pub(crate) fn serve(self, operator: Operator) -> io::Result<Admin> {
-        let Self { listener, options, token } = self;
+        let Self { listener, options, token, acceptor } = self;
         let endpoint = Endpoint {
             operator,
             address: listener.address().clone(),
             options,
             token,
+            acceptor,
             counters: Counters::default(),
         };
         // One more thread executes switches; further requests for a switch wait for it.

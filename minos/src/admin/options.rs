@@ -1,10 +1,10 @@
 //! The options of the admin endpoint.
 
-use std::{path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use anyhow::ensure;
 use clap::Args;
-use minos_net::Address;
+use minos_net::{Address, ParseAddressError};
 
 use crate::time::parse_time;
 
@@ -12,10 +12,10 @@ use crate::time::parse_time;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Admin endpoint")]
 pub(crate) struct AdminOptions {
-    /// Address for statistics, metrics and the switch of the design over HTTP: IP:PORT or unix:/PATH
-    /// [default: none]
+    /// Address for statistics, metrics and settings over HTTP: IP:PORT or unix:/PATH, or tls:IP:PORT for HTTPS with the
+    /// certificate of --tls-cert, and the authorities of --tls-client-ca [default: none]
     #[arg(long, value_name = "ADDR")]
-    pub(super) admin: Option<Address>,
+    pub(super) admin: Option<AdminAddress>,
     /// File with a token, as `minos secret` prints one: every change needs it. An address that others than processes of
     /// this machine reach must have one [default: whoever can connect may change]
     #[arg(long, value_name = "FILE", requires = "admin")]
@@ -35,6 +35,51 @@ pub(crate) struct AdminOptions {
     pub(super) admin_timeout: Duration,
 }
 
+/// The address of an admin endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdminAddress {
+    pub(crate) address: Address,
+    /// Written `tls:` before the address.
+    pub(crate) is_tls: bool,
+}
+
+/// Why an address of an admin endpoint could not be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum ParseAdminError {
+    Address(ParseAddressError),
+    Unix,
+}
+
+impl FromStr for AdminAddress {
+    type Err = ParseAdminError;
+
+    fn from_str(text: &str) -> Result<Self, ParseAdminError> {
+        let secured = text.strip_prefix("tls:");
+        let address: Address = secured.unwrap_or(text).parse().map_err(ParseAdminError::Address)?;
+        match (&address, secured) {
+            (Address::Unix(_), Some(_)) => Err(ParseAdminError::Unix),
+            _ => Ok(Self { address, is_tls: secured.is_some() }),
+        }
+    }
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_tls { "tls:" } else { "" }, self.address)
+    }
+}
+
+impl fmt::Display for ParseAdminError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(error) => error.fmt(f),
+            Self::Unix => f.write_str("a Unix socket needs no TLS"),
+        }
+    }
+}
+
+impl std::error::Error for ParseAdminError {}
+
 /// The upper bound of the connection limit: each connection takes a descriptor, and 12 KiB for its input.
 const CONNECTIONS_MAX: usize = 1024;
 
@@ -50,10 +95,10 @@ impl AdminOptions {
             !self.admin_timeout.is_zero(),
             "--admin-timeout: a request takes some time; it must not be 0"
         );
-        if let Some(address) = self.admin.as_ref().filter(|address| !address.is_local()) {
+        if let Some(admin) = self.admin.as_ref().filter(|admin| !admin.address.is_local()) {
             ensure!(
                 self.admin_token_file.is_some(),
-                "--admin {address}: whoever can reach it could change how the server works; use --admin-token-file"
+                "--admin {admin}: whoever can reach it could change how the server works; use --admin-token-file"
             );
         }
         if let Some(folder) = &self.snapshot_folder {

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 use super::{
     Endpoint, dispatch, flash, metrics, origin, page,
     reply::{self, Refusal, Reply},
-    snapshot, statistics, watch,
+    settings, snapshot, statistics, watch,
 };
 
 /// Answers a request, whose body has to arrive by `arrived_by`.
@@ -53,6 +53,9 @@ async fn route(
         ("/flash", "GET") => flash::show(endpoint)?,
         ("/flash", "PUT") => flash::change(&body.await?, endpoint).await?,
         ("/flash", _) => reply::not_allowed("GET, PUT"),
+        ("/settings", "GET") => settings::show(endpoint),
+        ("/settings", "PUT") => settings::change(&body.await?, endpoint).await?,
+        ("/settings", _) => reply::not_allowed("GET, PUT"),
         ("/snapshot", "GET") => snapshot::show(endpoint)?,
         ("/snapshot", "POST") => snapshot::begin(&body.await?, endpoint).await?,
         ("/snapshot", "DELETE") => snapshot::cancel(endpoint)?,
@@ -67,7 +70,7 @@ async fn route(
             None => {
                 let text = format!(
                     "there is no {path}; there are /, /now, /hot, /large, /slow, /stats, /stats/GROUP, /metrics, /healthz, \
-                     /readyz, /dispatch, /flash and /snapshot"
+                     /readyz, /dispatch, /flash, /settings and /snapshot"
                 );
                 reply::error(StatusCode::NOT_FOUND, &text)
             }

@@ -14,6 +14,9 @@ use tokio::{
     time::timeout,
 };
 
+use super::server::Trust;
+use crate::admin::AdminAddress;
+
 /// Longest answer that is read, in bytes: more than the statistics of a million connections.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
 
@@ -36,37 +39,46 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Sends a request to `server`, with its token if there is one, and waits at most `limit` for the answer.
+/// Sends a request to `server`, over TLS if it is to be trusted by that, with its token if there is one, and waits at
+/// most `limit` for the answer.
 ///
 /// # Errors
-/// Nothing listens there, the server does not speak HTTP, or the answer is late.
-pub(crate) fn ask(
-    (server, token): (&Address, Option<&str>),
+/// Nothing listens there, the server is another one or does not speak HTTP, or the answer is late.
+pub(super) fn ask(
+    (server, trust, token): (&AdminAddress, Option<Trust>, Option<&str>),
     limit: Duration,
     question: Question,
 ) -> anyhow::Result<Answer> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let answer = runtime.block_on(async { timeout(limit, connect_and_ask(server, token, question)).await });
+    let asked = connect_and_ask((server, trust, token), question);
+    let answer = runtime.block_on(async { timeout(limit, asked).await });
     answer.map_err(|_| anyhow!("{server} did not answer within {}", humantime::format_duration(limit)))?
 }
 
 async fn connect_and_ask(
-    server: &Address,
-    token: Option<&str>,
+    (server, trust, token): (&AdminAddress, Option<Trust>, Option<&str>),
     question: Question,
 ) -> anyhow::Result<Answer> {
     let nobody = || format!("cannot connect to {server}: is there a `minos serve --admin {server}`?");
-    match server {
-        Address::Tcp(address) => {
+    let answer = match (&server.address, trust) {
+        (Address::Tcp(address), trust) => {
             let stream = TcpStream::connect(address).await.with_context(nobody)?;
-            ask_by(stream, (&address.to_string(), token), question).await
+            let host = (&*address.to_string(), token);
+            match trust {
+                None => ask_by(stream, host, question).await,
+                Some((connector, name)) => {
+                    let secured = connector.connect(name, stream).await;
+                    let secured = secured.with_context(|| format!("{server} is not trusted"))?;
+                    ask_by(secured, host, question).await
+                }
+            }
         }
-        Address::Unix(path) => {
+        (Address::Unix(path), _) => {
             let stream = UnixStream::connect(path).await.with_context(nobody)?;
             ask_by(stream, ("localhost", token), question).await
         }
-    }
-    .with_context(|| format!("{server} does not answer as an admin endpoint does"))
+    };
+    answer.with_context(|| format!("{server} does not answer as an admin endpoint does"))
 }
 
 async fn ask_by<S>(

@@ -1,7 +1,9 @@
-//! `minos ctl`: a running server's design, flash and statistics, by its admin endpoint.
+//! `minos ctl`: a running server's settings, design, flash and statistics, by its admin endpoint.
 
 mod flash;
 pub(crate) mod http;
+pub(crate) mod server;
+mod settings;
 mod snapshot;
 mod watch;
 
@@ -14,16 +16,22 @@ use std::{
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use hyper::Method;
-use minos_net::Address;
 use serde_json::{Map, Value, json};
 
-use self::http::{Answer, Question};
-use crate::{admin::token, client::show, time::parse_time};
+use self::{
+    http::{Answer, Question},
+    server::AdminServer,
+};
+use crate::{
+    admin::{AdminAddress, token},
+    client::show,
+    time::parse_time,
+};
 
 /// The environment variable with the token.
 const TOKEN_VARIABLE: &str = "MINOS_ADMIN_TOKEN";
 
-/// Show or change the design and the flash of a running server, copy the latter, and show statistics.
+/// Show or change the settings, the design and the flash of a running server, copy the latter, and show statistics.
 ///
 /// The server is one that was started with --admin.
 #[derive(Args, Debug)]
@@ -31,9 +39,8 @@ pub(crate) struct CtlArgs {
     #[command(subcommand)]
     command: Command,
 
-    /// Admin endpoint, as in the server's --admin: IP:PORT or unix:/PATH
-    #[arg(long, global = true, value_name = "ADDR", default_value = "127.0.0.1:11212")]
-    admin: Address,
+    #[command(flatten)]
+    server: AdminServer,
     /// File with the server's --admin-token-file, which changes need [default: the token in MINOS_ADMIN_TOKEN, or none]
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -57,10 +64,19 @@ enum Command {
     },
     /// Show the log on flash, or change what it does beside serving
     Flash(flash::FlashArgs),
+    /// Show the value of a setting
+    Get {
+        /// Its name, as `minos ctl show` lists it
+        name: String,
+    },
     /// Show the keys with most requests, as sampled
     Hot,
     /// Show the keys with the largest values, as sampled
     Large,
+    /// Change settings of the running server, until its next start
+    Set(settings::SetArgs),
+    /// Show all settings that can change, their values and what is allowed
+    Show,
     /// Show the latest slow requests, as sampled; every large one counts
     Slow(watch::SlowArgs),
     /// Copy the table on flash to a new file on the server's machine, and wait for the end
@@ -78,18 +94,24 @@ enum Command {
 pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<()> {
     let token = args.token()?;
     let ask = |question| {
-        let answer = http::ask((&args.admin, token.as_deref()), args.timeout, question)?;
-        object(&args.admin, &answer)
+        let answer = args.server.ask(token.as_deref(), args.timeout, question)?;
+        object(args.server.address(), &answer)
     };
     let object = match &args.command {
         Command::Snapshot(wish) => wish.run(&ask, !args.json)?,
         command => ask(command.question()?)?,
     };
-    if args.json {
+    if let Command::Get { name } = &args.command {
+        let value = settings::one(&object, name)?;
+        let text = if args.json { json!({ name: value }).to_string() } else { value };
+        show(|out| writeln!(out, "{text}"))?;
+    } else if args.json {
         let text = serde_json::to_string_pretty(&object)?;
         show(|out| writeln!(out, "{text}"))?;
-    } else if matches!(args.command, Command::Hot | Command::Large | Command::Slow(_)) {
+    } else if matches!(args.command, Command::Hot | Command::Large | Command::Show | Command::Slow(_)) {
         show(|out| watch::write_tables(out, &object))?;
+    } else if let Command::Set(wish) = &args.command {
+        show(|out| wish.write(out, &object))?;
     } else {
         show(|out| write_lines(out, &object))?;
     }
@@ -120,6 +142,8 @@ impl Command {
                 None => get("/flash".to_owned()),
                 Some(body) => Question { method: Method::PUT, path: "/flash".to_owned(), body },
             },
+            Self::Get { .. } | Self::Show => get(settings::PATH.to_owned()),
+            Self::Set(wish) => wish.question()?,
             Self::Hot => get("/hot".to_owned()),
             Self::Large => get("/large".to_owned()),
             Self::Slow(args) => args.question(),
@@ -135,7 +159,7 @@ impl Command {
 }
 
 /// The JSON object in an answer that is not an error.
-pub(crate) fn object(server: &Address, answer: &Answer) -> anyhow::Result<Map<String, Value>> {
+pub(crate) fn object(server: &AdminAddress, answer: &Answer) -> anyhow::Result<Map<String, Value>> {
     let Ok(Value::Object(object)) = serde_json::from_slice(&answer.body) else {
         bail!("{server} answers {} and no JSON object: is it the admin endpoint of a Minos?", answer.status);
     };
@@ -166,8 +190,8 @@ fn write_lines(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<(
 mod tests {
     use super::*;
 
-    fn server() -> Address {
-        Address::Unix("/x".into())
+    fn server() -> AdminAddress {
+        "unix:/x".parse().unwrap()
     }
 
     fn answer(status: u16, body: &str) -> Answer {

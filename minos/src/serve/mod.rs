@@ -17,7 +17,7 @@ mod watch;
 use std::{io::Write, sync::Arc};
 
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
-use minos_node::{Server, ServerConfig, StartError, Stop, Verbosity};
+use minos_node::{Server, ServerConfig, StartError, Stop, config::Verbosity};
 use signal_hook::{
     consts::{SIGHUP, SIGUSR2, TERM_SIGNALS},
     iterator::Signals,
@@ -125,7 +125,7 @@ fn serve_until_stopped(
     if options.rack.ends_with_parent {
         end_with_parent()?;
     }
-    let admin = Reserved::take(&options.admin)?;
+    let admin = Reserved::take(&options.admin, config.tls.as_ref().map(|tls| &tls.acceptor))?;
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
     let server = start(config)?;

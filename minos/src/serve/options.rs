@@ -364,3 +364,53 @@ impl ServeOptions {
         config
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+    use minos_node::settings::{FIXED, names};
+
+    #[test]
+    fn each_option_is_a_setting_or_has_a_reason_to_be_none() {
+        let command = ServeOptions::augment_args(Command::new("serve"));
+        let options: Vec<&str> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        assert!(options.len() > 80, "{options:?}");
+        let fixed = || FIXED.iter().flat_map(|(_, names)| names.iter().copied());
+        for option in &options {
+            assert!(names().chain(fixed()).any(|name| name == *option), "{option}");
+        }
+        let live_only = ["log-level"];
+        for name in names().chain(fixed()).filter(|name| !live_only.contains(name)) {
+            assert!(options.contains(&name), "there is no --{name}");
+        }
+    }
+
+    #[test]
+    fn the_chart_gives_arguments_that_are_taken() {
+        let template = include_str!("../../../deploy/helm/minos/templates/statefulset.yaml");
+        let given = template.lines().filter_map(|line| line.trim().strip_prefix("- --"));
+        let given: Vec<String> = given
+            .map(|argument| match argument.split_once('=') {
+                Some(("memory", _)) => "--memory=1g".to_owned(),
+                Some(("workers", _)) => "--workers=2".to_owned(),
+                _ => format!("--{argument}"),
+            })
+            .collect();
+        assert!(given.len() > 8 && given.iter().all(|argument| !argument.contains('{')), "{given:?}");
+        let command = ServeOptions::augment_args(Command::new("serve").no_binary_name(true));
+        command.try_get_matches_from(&given).unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    #[test]
+    fn the_documentation_has_each_setting() {
+        let text = include_str!("../../../docs/operations.md");
+        let (_, section) = text.split_once("## Changing settings").unwrap();
+        let (section, _) = section.split_once("## Limits").unwrap();
+        let rows: Vec<&str> =
+            section.lines().filter_map(|line| line.strip_prefix('|')?.split('|').next()).collect();
+        for name in names() {
+            assert!(rows.iter().any(|row| row.contains(&format!("`{name}`"))), "{name}");
+        }
+    }
+}

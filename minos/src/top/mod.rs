@@ -11,7 +11,6 @@ use std::{
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use minos_net::Address;
 use ratatui::{
     Terminal,
     backend::TestBackend,
@@ -22,7 +21,7 @@ use ratatui::{
 use self::view::{Answers, Now};
 use crate::{
     client::show,
-    ctl::http::{self, Question},
+    ctl::{http::Question, server::AdminServer},
     time::parse_time,
 };
 
@@ -31,9 +30,8 @@ use crate::{
 /// The server is one that was started with --admin. `q` ends it.
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// Admin endpoint, as in the server's --admin: IP:PORT or unix:/PATH
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:11212")]
-    admin: Address,
+    #[command(flatten)]
+    server: AdminServer,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
     interval: Duration,
@@ -87,10 +85,10 @@ impl TopArgs {
     }
 
     fn ask(&self) -> anyhow::Result<Now> {
-        let answer = http::ask((&self.admin, None), self.timeout, Question::get("/now".to_owned()))?;
-        let object = crate::ctl::object(&self.admin, &answer)?;
+        let answer = self.server.ask(None, self.timeout, Question::get("/now".to_owned()))?;
+        let object = crate::ctl::object(self.server.address(), &answer)?;
         let read = serde_json::from_value(object.into());
-        read.with_context(|| format!("{}: is it a Minos of this version?", self.admin))
+        read.with_context(|| format!("{}: is it a Minos of this version?", self.server.address()))
     }
 }
 

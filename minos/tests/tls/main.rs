@@ -1,5 +1,6 @@
 //! Memcached over TLS: clients of other implementations, clients without a certificate, and clients that are none.
 
+mod admin;
 #[path = "../common/mod.rs"]
 mod common;
 mod rig;

@@ -42,6 +42,11 @@ impl Authority {
         Self { issuer: CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap() }
     }
 
+    /// Its own certificate, in PEM.
+    pub(crate) fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
     /// Writes a certificate for localhost and its key to `folder`; returns their paths.
     pub(crate) fn certificate_in(&self, folder: &Path, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
@@ -71,6 +76,21 @@ impl Rig {
 
     pub(crate) fn with_client_certificates() -> Self {
         Self::start_with(&[], true)
+    }
+
+    pub(crate) fn with_client_certificates_and(options: &[&str]) -> Self {
+        Self::start_with(options, true)
+    }
+
+    /// The rest of the line of the log that begins with `start`, once it is there.
+    pub(crate) fn line(&self, start: &str) -> String {
+        let found = || {
+            let log = self.server.log();
+            let whole = log.rsplit_once('\n').map_or("", |(lines, _)| lines);
+            whole.lines().find_map(|line| line.strip_prefix(start)).map(str::to_owned)
+        };
+        self.until(start, || found().is_some());
+        found().unwrap_or_default()
     }
 
     fn start_with(options: &[&str], asks: bool) -> Self {
@@ -163,7 +183,11 @@ impl Rig {
     }
 
     pub(crate) fn connect(&self) -> Secured {
-        let stream = TcpStream::connect(self.address()).unwrap();
+        self.connect_to(self.address())
+    }
+
+    pub(crate) fn connect_to(&self, address: SocketAddr) -> Secured {
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(WITHIN)).unwrap();
         stream.set_write_timeout(Some(WITHIN)).unwrap();
         let mut secured = StreamOwned::new(self.client(), stream);

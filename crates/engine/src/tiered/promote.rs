@@ -149,7 +149,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     /// Memory with the key and the value of a record.
     fn place_record(&mut self, key: &[u8], cold: &Cold<'_>) -> Result<Placed, OutOfMemory> {
         let (engine, region, bytes) = (self.engine, self.region(), cold.value.len() as u64);
-        if bytes > engine.value_bytes_max {
+        if bytes > engine.value_bytes_max() {
             return Err(OutOfMemory);
         }
         if engine.is_inline(bytes) {

@@ -269,3 +269,19 @@ fn a_lower_limit_refuses_what_needs_more_and_keeps_the_rest() {
     assert!(store.set_memory_limit(16 << 20));
     set(&store, b"e", &large, ItemMeta::default()).unwrap();
 }
+
+#[test]
+fn the_largest_value_changes_within_the_room_of_buffers() {
+    let config =
+        StoreConfig { value_bytes_max: 1000, buffer_bytes_max: Some(1 << 20), ..StoreConfig::new(16 << 20) };
+    let store = Store::create(&config).unwrap();
+    let large = vec![7; 1 << 20];
+    assert!(set(&store, b"a", &large, ItemMeta::default()).is_err());
+    assert!(!store.set_value_bytes_max((1 << 20) + 1));
+    assert_eq!((store.value_bytes_max(), store.value_bytes_room()), (1000, 1 << 20));
+    assert!(store.set_value_bytes_max(1 << 20));
+    set(&store, b"a", &large, ItemMeta::default()).unwrap();
+    assert!(store.set_value_bytes_max(10));
+    assert!(set(&store, b"b", &large, ItemMeta::default()).is_err());
+    assert_eq!(value(&store, b"a", 6).unwrap(), large);
+}

@@ -34,6 +34,11 @@ impl<'s, M: Mode, P: Port> Datagrams<'s, M, P> {
         self.native.probe().set_small_max(class);
     }
 
+    /// Looks at one request in so many from now on.
+    pub(crate) fn set_one_in(&self, one_in: u32) {
+        self.native.probe().set_one_in(one_in);
+    }
+
     /// The state of a worker that receives into `burst`.
     pub(crate) fn new(native: NativeWorker<'s, M>, burst: P::Burst) -> Self {
         Self { native, burst, outbound: Outbound::default(), activity: 0, active_at: None }

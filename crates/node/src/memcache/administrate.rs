@@ -1,7 +1,7 @@
 //! Commands without a key.
 
 use minos_base::{Exptime, Seconds, SizeClass, StatsGroup, limits::KEY_BYTES_MAX};
-use minos_engine::{Engine, Mode};
+use minos_engine::Mode;
 use minos_proto::memcache::{
     Command, Request, ShutdownMode, StatsDetail,
     compose::{self, DumpFacts},
@@ -64,7 +64,7 @@ pub(super) fn execute<M: Mode, P>(
             cx.admin.set_verbosity(level);
             text::OK
         }
-        Request::MemoryLimit { mebibytes } => memory_limit(cx.store, mebibytes),
+        Request::MemoryLimit { mebibytes } => memory_limit(cx, mebibytes),
         Request::NoOp => text::META_NOOP,
         Request::Quit => return Executed::then(Next::Close),
         Request::Shutdown(mode) => return Executed::then(shutdown(cx, mode, tx)),
@@ -140,12 +140,14 @@ fn dump<M: Mode, P>(
 }
 
 /// Changes the memory limit. The region of a store is mapped once, so the limit can only lower its use.
-fn memory_limit<M: Mode>(store: &Engine<M>, mebibytes: u32) -> &'static [u8] {
+fn memory_limit<M: Mode, P>(cx: &Context<'_, M, P>, mebibytes: u32) -> &'static [u8] {
     match mebibytes {
         0..8 => text::MEMLIMIT_TOO_SMALL,
         1_000_000_001.. => text::MEMLIMIT_NOT_MEGABYTES,
-        _ if store.set_memory_limit(u64::from(mebibytes) << 20) => text::OK,
-        _ => text::MEMLIMIT_FIXED,
+        _ => match cx.admin.change(&[("memory", &format!("{mebibytes}m"))]) {
+            Ok(()) => text::OK,
+            Err(_) => text::MEMLIMIT_FIXED,
+        },
     }
 }
 

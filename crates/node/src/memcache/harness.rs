@@ -17,6 +17,7 @@ use crate::ops::{
     Admin, Context, Finished, LINE_END, LargeStore, Next, Placement, Prefixes, Work, flush_if_due,
 };
 use crate::resp::{self, RespSession};
+use crate::server::settings::SettingError;
 use crate::tcp::queue::VISIT_REQUESTS_MAX;
 use crate::watch::Probe;
 
@@ -67,6 +68,14 @@ impl Admin for Desk {
         self.baseline.replace(Totals::default());
         let totals = self.totals();
         self.baseline.replace(totals);
+    }
+
+    /// The table has 8 MiB, so that this is the only limit that it can be given.
+    fn change(&self, changes: &[(&str, &str)]) -> Result<(), SettingError> {
+        match changes {
+            [("memory", "8m")] => Ok(()),
+            _ => Err(SettingError::Unknown(format!("{changes:?}"))),
+        }
     }
 
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display)) {

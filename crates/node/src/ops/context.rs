@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     rack::{Holes, Intent, RackView},
+    server::settings::{SettingError, Shown},
     tracking::{Inbox, Tracking},
     watch::{Probe, Watch},
 };
@@ -85,7 +86,17 @@ pub(crate) trait Admin {
         true
     }
 
-    /// Sets the log level.
+    /// The settings that can change.
+    fn settings(&self) -> Vec<Shown> {
+        Vec::new()
+    }
+
+    /// Changes settings, pairs of a name and a text: all of them, or nothing.
+    fn change(&self, changes: &[(&str, &str)]) -> Result<(), SettingError> {
+        changes.first().map_or(Ok(()), |(name, _)| Err(SettingError::Unknown((*name).to_owned())))
+    }
+
+    /// Sets the log level by memcached's number.
     fn set_verbosity(&self, _level: u32) {}
 
     /// Expires everything stored at `due` on the store's clock; 0 cancels an earlier call.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct PrefixCounts {
 pub(crate) struct Prefixes {
     is_on: AtomicBool,
     counts: Mutex<BTreeMap<Box<[u8]>, PrefixCounts>>,
-    prefixes_max: usize,
+    prefixes_max: AtomicUsize,
     dropped: AtomicU64,
 }
 
@@ -33,7 +33,7 @@ impl Prefixes {
     /// Counts at most `prefixes_max` prefixes; later ones are not counted.
     pub(crate) fn new(prefixes_max: usize) -> Self {
         let (is_on, dropped) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { is_on, counts: Mutex::default(), prefixes_max, dropped }
+        Self { is_on, counts: Mutex::default(), prefixes_max: AtomicUsize::new(prefixes_max), dropped }
     }
 
     /// These counts, if they are on.
@@ -50,6 +50,11 @@ impl Prefixes {
 
     pub(crate) fn clear(&self) {
         self.lock().clear();
+    }
+
+    /// Changes how many prefixes are counted; those beyond a lower number stay.
+    pub(crate) fn set_max(&self, prefixes_max: usize) {
+        self.prefixes_max.store(prefixes_max, Ordering::Relaxed);
     }
 
     /// Switches counting on or off.
@@ -76,7 +81,7 @@ impl Prefixes {
         let (prefix, mut counts) = (&key[..end], self.lock());
         if let Some(known) = counts.get_mut(prefix) {
             change(known);
-        } else if counts.len() < self.prefixes_max {
+        } else if counts.len() < self.prefixes_max.load(Ordering::Relaxed) {
             change(counts.entry(prefix.into()).or_default());
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);

@@ -15,7 +15,7 @@ pub(crate) const MEMORY_PART: u64 = 8;
 /// A bound on the memory of values that are still arriving. The numbers order nothing.
 #[derive(Debug)]
 pub(crate) struct Receiving {
-    bytes_max: u64,
+    bytes_max: AtomicU64,
     bytes: AtomicU64,
     refused: AtomicU64,
 }
@@ -30,14 +30,14 @@ pub(crate) struct ReceivePermit {
 impl Receiving {
     /// At most `bytes_max` bytes in total, but always room for one value.
     pub(crate) fn new(bytes_max: u64) -> Self {
-        Self { bytes_max, bytes: AtomicU64::new(0), refused: AtomicU64::new(0) }
+        Self { bytes_max: AtomicU64::new(bytes_max), bytes: AtomicU64::new(0), refused: AtomicU64::new(0) }
     }
 
     /// Takes memory for a value of `bytes`; `None` if too much is in use.
     pub(crate) fn admit(self: &Arc<Self>, bytes: u64) -> Option<ReceivePermit> {
         let add = |taken: u64| {
             let sum = taken.saturating_add(bytes);
-            (taken == 0 || sum <= self.bytes_max).then_some(sum)
+            (taken == 0 || sum <= self.bytes_max()).then_some(sum)
         };
         if self.bytes.fetch_update(Relaxed, Relaxed, add).is_err() {
             self.refused.fetch_add(1, Relaxed);
@@ -48,7 +48,12 @@ impl Receiving {
 
     /// The bound on the total bytes.
     pub(crate) fn bytes_max(&self) -> u64 {
-        self.bytes_max
+        self.bytes_max.load(Relaxed)
+    }
+
+    /// Changes the bound for values that begin to arrive from now on.
+    pub(crate) fn set_bytes_max(&self, bytes_max: u64) {
+        self.bytes_max.store(bytes_max, Relaxed);
     }
 
     /// Emits the bytes still arriving and the number of values refused.

@@ -10,12 +10,46 @@ use super::{
 };
 use crate::{
     ops::{Context, Placement},
-    watch::{NEVER_SLOW_US, Watch},
+    server::settings::{self, SettingError, Shown, parse_time},
 };
 use minos_base::StatsGroup;
 
-/// Requests that take so many microseconds are slow; -1 for none.
-const SLOW: &str = "slowlog-log-slower-than";
+/// Redis' names of settings, and how it writes their values.
+const NAMES: [(&str, &str, Form); 6] = [
+    ("maxmemory", "memory", Form::Memory),
+    ("maxclients", "max-connections", Form::Same),
+    ("timeout", "idle-timeout", Form::Seconds),
+    ("proto-max-bulk-len", "max-item-size", Form::Bytes),
+    ("slowlog-log-slower-than", "slow-threshold", Form::Microseconds),
+    ("loglevel", "log-level", Form::Level),
+];
+
+/// Redis' form of a value.
+#[derive(Clone, Copy)]
+enum Form {
+    Same,
+    /// Bytes with Redis' units.
+    Bytes,
+    /// The same; 0 is all that there is.
+    Memory,
+    Seconds,
+    /// -1 is never.
+    Microseconds,
+    Level,
+}
+
+/// Redis' names of log levels, the usual one first.
+const LEVELS: [(&str, &str); 9] = [
+    ("notice", "info"),
+    ("notice", "start"),
+    ("warning", "warn"),
+    ("warning", "error"),
+    ("verbose", "debug"),
+    ("debug", "trace"),
+    ("nothing", "off"),
+    ("info", "info"),
+    ("error", "error"),
+];
 
 /// Executes a subcommand of CONFIG.
 pub(super) fn execute<M: Mode, P: Placement>(
@@ -39,15 +73,13 @@ pub(super) fn execute<M: Mode, P: Placement>(
     }
 }
 
-/// Options and their values.
+/// Options and their values: Redis', and the settings under their own names.
 fn options<M: Mode, P>(cx: &Context<'_, M, P>) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     cx.admin.stats(StatsGroup::Settings, &mut |name, value| {
         let name = match name {
-            "maxconns" => "maxclients",
             "resp_port" => "port",
             "resp_bind" => "bind",
-            "idle_timeout" => "timeout",
             "num_threads" => "io-threads",
             "evictions" => {
                 let is_cache = value.to_string() == "on";
@@ -62,24 +94,72 @@ fn options<M: Mode, P>(cx: &Context<'_, M, P>) -> Vec<(&'static str, String)> {
         found.push((name, value.to_string()));
     });
     let watch = cx.admin.watch();
-    let slow_us = watch.map(Watch::slow_us).and_then(|slow_us| i64::try_from(slow_us).ok());
     let is_timed = watch.is_some_and(|watch| watch.config().sample_one_in > 0);
     found.push(("latency-tracking", if is_timed { "yes" } else { "no" }.to_owned()));
-    found.push((SLOW, slow_us.unwrap_or(-1).to_string()));
     found.push(("slowlog-max-len", watch.map_or(0, |watch| watch.config().slow_requests).to_string()));
     if let Some(tracking) = cx.admin.tracking() {
         found.push(("tracking-table-max-keys", tracking.pairs_max().to_string()));
     }
     found.extend([
-        ("maxmemory", cx.store.memory_limit().to_string()),
-        ("proto-max-bulk-len", cx.store.value_bytes_max().to_string()),
         ("databases", "1".to_owned()),
         ("save", String::new()),
         ("appendonly", "no".to_owned()),
         ("cluster-enabled", "no".to_owned()),
         ("notify-keyspace-events", String::new()),
     ]);
+    let settings = cx.admin.settings();
+    for (redis, own, form) in NAMES {
+        let shown = settings.iter().find(|shown| shown.name == own);
+        found.extend(shown.map(|shown| (redis, form.of_own(shown))));
+    }
+    found.extend(settings.into_iter().map(|shown| (shown.name, shown.value)));
     found
+}
+
+impl Form {
+    /// The value of a setting in this form.
+    fn of_own(self, shown: &Shown) -> String {
+        let number = shown.metric.map(|number| number as u64);
+        match self {
+            Self::Same => shown.value.clone(),
+            Self::Bytes | Self::Memory | Self::Seconds => number.unwrap_or_default().to_string(),
+            Self::Microseconds => match parse_time(&shown.value) {
+                Ok(time) => time.as_micros().to_string(),
+                Err(_) => "-1".to_owned(),
+            },
+            Self::Level => {
+                let level = LEVELS.iter().find(|(_, own)| *own == shown.value);
+                level.map_or("notice", |(redis, _)| redis).to_owned()
+            }
+        }
+    }
+
+    /// What a value in this form is for the setting; otherwise Redis' words for what is wrong with it.
+    fn to_own(self, value: &str, all_memory: u64) -> Result<String, &'static str> {
+        Ok(match self {
+            Self::Same => value.to_owned(),
+            Self::Bytes | Self::Memory => {
+                let bytes = bytes(value.as_bytes()).ok_or("argument must be a memory value")?;
+                if matches!(self, Self::Memory) && bytes == 0 { all_memory } else { bytes }.to_string()
+            }
+            Self::Seconds => {
+                let seconds =
+                    unsigned(value.as_bytes()).ok_or("argument couldn't be parsed into an integer")?;
+                format!("{seconds}s")
+            }
+            Self::Microseconds => match integer(value.as_bytes()) {
+                Some(-1) => "never".to_owned(),
+                Some(us) if us >= 0 => format!("{us}us"),
+                _ => return Err("argument must be a number of microseconds, or -1"),
+            },
+            Self::Level => {
+                let level = LEVELS.iter().find(|(redis, _)| redis.eq_ignore_ascii_case(value));
+                let (_, own) =
+                    level.ok_or("argument must be one of debug, verbose, notice, warning, nothing")?;
+                (*own).to_owned()
+            }
+        })
+    }
 }
 
 fn get<M: Mode, P>(
@@ -102,51 +182,48 @@ fn get<M: Mode, P>(
     Ok(())
 }
 
-/// Sets options; the memory limit and the threshold of the slow log can change. Nothing is set if one is refused.
+/// Sets options. Nothing is set if one is refused.
 fn set<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failure> {
     if !call.command.len().is_multiple_of(2) {
         return Err("ERR wrong number of arguments for 'config|set' command".into());
     }
     let known = options(cx);
     let mut arguments = call.command.arguments(2);
-    let (mut limit_bytes, mut slow_us) = (None, None);
+    let mut changes: Vec<(&'static str, String)> = Vec::new();
     while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
-        let lower = name.to_ascii_lowercase();
-        let text = String::from_utf8_lossy(&lower);
-        let refuse = |why: &str| {
-            let text = format!("ERR CONFIG SET failed (possibly related to argument '{text}') - {why}");
-            Failure::from(text)
-        };
-        match known.iter().find(|(known, _)| *known == text) {
-            None => {
-                return Err(
-                    format!("ERR Unknown option or number of arguments for CONFIG SET - '{text}'").into()
-                );
-            }
-            Some(("maxmemory", _)) => {
-                limit_bytes = Some(bytes(value).ok_or_else(|| refuse("argument must be a memory value"))?);
-            }
-            Some((name, _)) if *name == SLOW => {
-                let us = integer(value).filter(|&us| us >= -1);
-                let us = us.ok_or_else(|| refuse("argument must be a number of microseconds, or -1"))?;
-                slow_us = Some(u64::try_from(us).unwrap_or(NEVER_SLOW_US));
-            }
+        let name = String::from_utf8_lossy(&name.to_ascii_lowercase()).into_owned();
+        let text = String::from_utf8_lossy(value).into_owned();
+        if let Some((_, own, form)) = NAMES.iter().find(|(redis, ..)| *redis == name) {
+            let own_text = form.to_own(&text, cx.store.memory_bytes()).map_err(|why| refusal(&name, why))?;
+            changes.push((own, own_text));
+            continue;
+        }
+        let own = cx.admin.settings().into_iter().find(|shown| shown.name == name);
+        match (own, known.iter().find(|(known, _)| *known == name)) {
+            (Some(shown), _) => changes.push((shown.name, text)),
             // An option that gets the value that it has is set.
-            Some((_, present)) if present.as_bytes().eq_ignore_ascii_case(value) => {}
-            Some(_) => return Err(refuse("can't set immutable config")),
+            (None, Some((_, present))) if present.eq_ignore_ascii_case(&text) => {}
+            (None, Some(_)) => return Err(refusal(&name, "can't set immutable config")),
+            (None, None) => match settings::fixed(&name) {
+                Some(error) => return Err(refusal(&name, &error.to_string())),
+                None => {
+                    return Err(format!(
+                        "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                    )
+                    .into());
+                }
+            },
         }
     }
-    match limit_bytes {
-        Some(bytes) if !cx.store.set_memory_limit(bytes) => Err(
-            "ERR CONFIG SET failed (possibly related to argument 'maxmemory') - the server has less memory"
-                .into(),
-        ),
-        _ => {
-            let watch = cx.admin.watch().zip(slow_us);
-            watch.into_iter().for_each(|(watch, slow_us)| watch.set_slow_us(slow_us));
-            Ok(())
-        }
-    }
+    let changes: Vec<(&str, &str)> = changes.iter().map(|(name, text)| (*name, text.as_str())).collect();
+    cx.admin.change(&changes).map_err(|error| {
+        let name = if let SettingError::Value { name, .. } = &error { name } else { "dispatch" };
+        refusal(name, &error.to_string())
+    })
+}
+
+fn refusal(name: &str, why: &str) -> Failure {
+    format!("ERR CONFIG SET failed (possibly related to argument '{name}') - {why}").into()
 }
 
 /// A number of bytes with Redis' units.

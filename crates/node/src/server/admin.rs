@@ -14,7 +14,11 @@ use minos_sched::Role;
 use minos_tier::SyncId;
 use minos_unit::Load;
 
-use super::{config::ServerConfig, shared::Shared};
+use super::{
+    config::ServerConfig,
+    settings::{self, SettingError, Shown, Values},
+    shared::Shared,
+};
 use crate::ops::{
     Admin, CACHE_WAITS_MAX, Client, DELIMITER, Prefixes, WAITS_MAX, counters::Totals,
     receiving::ReceivePermit,
@@ -60,7 +64,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
             StatsGroup::Settings => {
                 self.settings(emit);
                 self.resp_settings(emit);
-                self.watch.settings(emit);
+                self.watch.settings(self.plan.in_force().tuning.sample_one_in, emit);
             }
             StatsGroup::Connections => self.connections(emit),
             StatsGroup::Minos => self.policy(emit),
@@ -92,7 +96,15 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
     }
 
     fn set_verbosity(&self, level: u32) {
-        self.config.verbosity.0.store(level, Ordering::Relaxed);
+        self.config.verbosity.set_number(level);
+    }
+
+    fn settings(&self) -> Vec<Shown> {
+        settings::shown(&self.values())
+    }
+
+    fn change(&self, changes: &[(&str, &str)]) -> Result<(), SettingError> {
+        Shared::change(self, changes).map(drop)
     }
 
     fn flush_at(&self, due: Seconds) {
@@ -173,7 +185,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("pointer_size", &usize::BITS);
         emit("rusage_user", &format_args!("{:.6}", user.as_secs_f64()));
         emit("rusage_system", &format_args!("{:.6}", system.as_secs_f64()));
-        emit("max_connections", &self.config.connections_max);
+        emit("max_connections", &self.plan.in_force().tuning.connections_max);
         emit("curr_connections", &self.connections.current());
         emit("total_connections", &self.connections.accepted.value());
         emit("rejected_connections", &self.connections.rejected.value());
@@ -192,7 +204,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
     }
 
     fn settings(&self, emit: Emit<'_>) {
-        let config = &self.config;
+        let (config, Values { tuning, choice, .. }) = (&self.config, self.values());
         let addresses: Vec<_> = config.memcached.iter().map(ToString::to_string).collect();
         let port = config.memcached.iter().find_map(|address| match address {
             Address::Tcp(address) => Some(address.port()),
@@ -203,41 +215,41 @@ impl<M: Mode, I: Io> Shared<M, I> {
             Address::Tcp(_) => None,
         });
         emit("maxbytes", &self.store.memory_limit());
-        emit("maxconns", &config.connections_max);
+        emit("maxconns", &tuning.connections_max);
         emit("tcpport", &port.unwrap_or(0));
         emit("udpport", &0);
         emit("inter", &addresses.join(","));
         emit("domain_socket", &path.unwrap_or("NULL".into()));
-        emit("verbosity", &self.config.verbosity.level());
+        emit("verbosity", &config.verbosity.number());
         emit("evictions", &if M::NAME == <CacheMode>::NAME { "on" } else { "off" });
         emit("engine", &M::NAME);
         emit("access", &Crcw::NAME);
         emit("num_threads", &self.workers.len());
-        emit("item_size_max", &config.value_bytes_max);
+        emit("item_size_max", &tuning.value_bytes_max);
         client_settings(config, emit);
         emit("maxconns_fast", &"yes");
         emit("binding_protocol", &"ascii");
         emit("detail_enabled", &yes_or_no(self.prefixes.enabled().is_some()));
         emit("stat_key_prefix", &char::from(DELIMITER));
-        emit("detail_prefixes_max", &config.detail_prefixes_max);
+        emit("detail_prefixes_max", &tuning.detail_prefixes_max);
         emit("cas_enabled", &"yes");
         emit("flush_enabled", &"yes");
         emit("shutdown_enabled", &yes_or_no(config.allow_shutdown));
-        emit("idle_timeout", &config.idle_timeout.map_or(0, |timeout| timeout.as_secs()));
-        emit("stall_timeout", &config.stall_timeout.as_secs());
-        emit("min_rate", &config.rate_min);
+        emit("idle_timeout", &tuning.idle_timeout.as_secs());
+        emit("stall_timeout", &tuning.stall_timeout.as_secs());
+        emit("min_rate", &tuning.rate_min);
         emit("receive_memory", &self.receiving.bytes_max());
-        emit("buffer_size_max", &config.buffer_bytes_max);
-        emit("dispatch", &self.plan.in_force().choice.dispatch);
-        emit("handoff_workers", &self.plan.in_force().choice.handoff_workers);
-        emit("percentile", &config.control.percentile);
-        emit("alpha", &config.control.alpha);
-        emit("cost", &config.control.cost);
-        emit("threshold", &config.control.threshold);
+        emit("buffer_size_max", &tuning.buffer_bytes_max);
+        emit("dispatch", &choice.dispatch);
+        emit("handoff_workers", &choice.handoff_workers);
+        emit("percentile", &tuning.control.percentile);
+        emit("alpha", &tuning.control.alpha);
+        emit("cost", &tuning.control.cost);
+        emit("threshold", &tuning.control.threshold);
         emit("sample_one_in", &config.control.sample_one_in);
-        emit("epoch_ms", &config.epoch.as_millis());
-        emit("steal", &yes_or_no(config.steal));
-        emit("slice_bytes", &config.slice_bytes);
+        emit("epoch_ms", &tuning.epoch.as_millis());
+        emit("steal", &yes_or_no(tuning.steal));
+        emit("slice_bytes", &tuning.slice_bytes);
         emit("ring_capacity", &config.ring_capacity);
         emit("poll", &config.poll);
         emit("io", &<I::Poller as Poller>::NAME);
@@ -314,6 +326,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         in_force.decision.emit(emit);
         self.receiving.emit(emit);
         self.watch.counters(emit);
+        emit("settings_changes", &*self.settings_changes.lock().unwrap_or_else(PoisonError::into_inner));
         emit("detail_prefixes_dropped", &self.prefixes.dropped());
         if !self.config.resp.is_empty() {
             self.tracking.emit(emit);
@@ -345,7 +358,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
     }
 }
 
-/// Settings of who may connect, and memcached's for features that Minos lacks, reported as switched off.
+/// Settings of who may connect and of the log, and memcached's for features that Minos lacks, reported as switched off.
 fn client_settings(config: &ServerConfig, emit: Emit<'_>) {
     emit("ssl_enabled", &yes_or_no(config.tls.is_some()));
     for name in ["lru_crawler", "lru_maintainer_thread", "lru_segmented", "slab_reassign"] {
@@ -356,6 +369,7 @@ fn client_settings(config: &ServerConfig, emit: Emit<'_>) {
     emit("auth_enabled_sasl", &yes_or_no(config.access.is_some()));
     emit("auth_enabled_ascii", &yes_or_no(config.access.is_some()));
     emit("track_sizes", &"no");
+    emit("log_level", &config.verbosity.log_level());
 }
 
 fn yes_or_no(is_so: bool) -> &'static str {

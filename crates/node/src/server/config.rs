@@ -1,39 +1,18 @@
 //! The options of a server.
 
-use std::{
-    fmt, io,
-    path::PathBuf,
-    str::FromStr,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{fmt, io, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
-use minos_base::{Clock, VALUE_BYTES_MAX, limits};
+use minos_base::{Clock, limits};
 use minos_net::Address;
-use minos_sched::{ConfigError, ControlConfig, Options, Standby};
+use minos_sched::{ConfigError, ControlConfig};
+
+use super::settings;
 
 use crate::access::Denials;
 pub use crate::access::{ACCESS_TABLES, read_users};
 pub use minos_access::Authority;
 pub use minos_sched::{Design, LargeOrder};
 pub use minos_tls::{Acceptor, Files as TlsFiles, LoadError as TlsError};
-
-/// Bytes reserved for the longest reply composed at once: a copied value and the line before it.
-const REPLY_BYTES_MAX: usize = 20 << 10;
-
-/// The log level that clients set with `verbosity`. The owner of the log reads it.
-#[derive(Debug, Default)]
-pub struct Verbosity(pub(super) AtomicU32);
-
-impl Verbosity {
-    /// The level last set; 0 is the quietest.
-    pub fn level(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// Declares a struct of options and its defaults, which depend on one argument.
 macro_rules! options {
@@ -124,7 +103,7 @@ options! {
     clock: Clock = Clock::new(),
     /// Names and values in `stats settings` that the creator of the store supplies.
     store_settings: Vec<(&'static str, String)> = Vec::new(),
-    /// The log level that clients set; the owner of the log reads it.
+    /// The level of the log, which clients may change.
     verbosity: Arc<Verbosity> = Arc::default(),
     /// How reads from flash are gathered.
     gathering: Gathering = Gathering::default(),
@@ -142,18 +121,6 @@ impl ServerConfig {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
     }
 
-    /// The options of the design of `choice`. A worker on standby polls its RX queue between slices: with few
-    /// workers, too much of the server would otherwise serve only requests just above the threshold.
-    pub(crate) fn options(&self, choice: DispatchChoice) -> Options {
-        Options { handoff_workers: choice.handoff_workers, steal: self.steal, standby: Standby::Slices }
-    }
-
-    /// Bytes of composed replies after which they are sent before another request is executed. The next
-    /// reply, however long, still fits the buffer.
-    pub(crate) fn replies_bytes_max(&self) -> usize {
-        self.slice_bytes.min(self.buffer_bytes_max.saturating_sub(REPLY_BYTES_MAX))
-    }
-
     /// True if clients speak TLS at `address`.
     pub(crate) fn is_over_tls(&self, address: &Address) -> bool {
         let tls = self.tls.as_ref().filter(|_| matches!(address, Address::Tcp(_)));
@@ -166,23 +133,9 @@ impl ServerConfig {
     /// The first option whose value is out of its bounds.
     pub fn check(&self) -> Result<(), InvalidOption> {
         self.control.check().map_err(InvalidOption::Control)?;
-        bound("--max-connections", self.connections_max as u64, 1, 1 << 20)?;
-        bound("--max-item-size", self.value_bytes_max, 1, VALUE_BYTES_MAX)?;
-        // At least a copied value and the line before it.
-        bound("--max-buffer", self.buffer_bytes_max as u64, 32 << 10, 1 << 30)?;
-        bound("--detail-prefixes", self.detail_prefixes_max as u64, 0, 1 << 20)?;
+        settings::check(self)?;
         bound("--tracking-table-max-keys", self.tracking_keys_max as u64, 1, 1 << 30)?;
-        bound("--slice", self.slice_bytes as u64, 4 << 10, 1 << 30)?;
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
-        bound("--stall-timeout", self.stall_timeout.as_millis() as u64, 1, 1 << 40)?;
-        bound("--epoch", self.epoch.as_millis() as u64, 1, 3_600_000)?;
-        if let Some(tls) = &self.tls {
-            bound("--tls-handshakes", tls.handshakes_max as u64, 1, 1 << 16)?;
-            bound("--tls-timeout", tls.handshake_timeout.as_millis() as u64, 1, 1 << 40)?;
-        }
-        if let Some(access) = &self.access {
-            bound("--acl-waiting", access.waiting_max as u64, 1, 1 << 20)?;
-        }
         self.watch.check()?;
         self.gathering.check()?;
         self.rack.as_ref().map_or(Ok(()), RackConfig::check)?;
@@ -269,11 +222,13 @@ macro_rules! choice {
 
 // After the macro that it uses.
 mod gathering;
+mod log;
 mod native;
 mod watch;
 
 pub use crate::rack::config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode};
 pub use gathering::{Gathering, Promote, VectorWidth};
+pub use log::{LogLevel, Verbosity};
 pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 pub use watch::WatchConfig;
 

@@ -15,11 +15,7 @@ use minos_engine::Mode;
 use minos_net::{Accepted, Io, WAIT_MAX, Wait, wait_readable};
 use minos_sched::{EpochCounts, Policy};
 
-use super::{
-    config::DispatchChoice,
-    mailbox::Switch,
-    shared::{InForce, Shared},
-};
+use super::{config::DispatchChoice, mailbox::Switch, settings::Tuning, shared::Shared};
 use crate::{
     ops::flush_if_due,
     tcp::{connection::Stream, session::StreamListener},
@@ -38,22 +34,41 @@ const ACCEPT_REST: Duration = Duration::from_millis(10);
 
 /// The control thread's state.
 pub(crate) struct Control<M: Mode, I: Io> {
-    pub(crate) shared: Arc<Shared<M, I>>,
+    shared: Arc<Shared<M, I>>,
     /// The design in force, and its policy.
-    pub(crate) choice: DispatchChoice,
-    pub(crate) policy: Policy,
-    pub(crate) listeners: Vec<StreamListener>,
-    pub(crate) counts: EpochCounts,
+    choice: DispatchChoice,
+    policy: Policy,
+    /// The settings that the policy follows.
+    tuning: Tuning,
+    listeners: Vec<StreamListener>,
+    counts: EpochCounts,
     /// The queue that gets the next connection.
-    pub(crate) next_queue: usize,
+    next_queue: usize,
     /// `None` while nothing was counted in the last epoch and no worker has worked since: an epoch without
     /// requests changes no plan.
-    pub(crate) epoch_end: Option<Instant>,
+    epoch_end: Option<Instant>,
     /// Limits the log lines about connections that cannot be accepted.
-    pub(crate) accept_log: Seldom,
+    accept_log: Seldom,
 }
 
 impl<M: Mode, I: Io> Control<M, I> {
+    /// Accepts connections at `listeners`, and begins with the plan of `policy`, which is in force.
+    pub(crate) fn new(shared: Arc<Shared<M, I>>, policy: Policy, listeners: Vec<StreamListener>) -> Self {
+        let in_force = shared.plan.in_force();
+        let (choice, tuning) = (in_force.choice, in_force.tuning);
+        Self {
+            epoch_end: Some(Instant::now() + tuning.epoch),
+            shared,
+            choice,
+            policy,
+            tuning,
+            listeners,
+            counts: EpochCounts::new(),
+            next_queue: 0,
+            accept_log: Seldom::new(Duration::from_secs(1)),
+        }
+    }
+
     /// Runs until the server is to stop.
     pub(crate) fn run(mut self) {
         while !self.shared.stop.is_requested() {
@@ -62,14 +77,15 @@ impl<M: Mode, I: Io> Control<M, I> {
                 self.switch(switch);
             }
             let now = Instant::now();
+            self.heed_settings(now);
             if self.epoch_end.is_some_and(|end| now >= end) {
                 let counted = self.end_epoch();
-                self.epoch_end = (counted > 0).then(|| now + self.shared.config.epoch);
+                self.epoch_end = (counted > 0).then(|| now + self.tuning.epoch);
                 if counted == 0 {
                     self.shared.mailbox.rest();
                 }
             } else if self.epoch_end.is_none() && !self.shared.mailbox.rests() {
-                self.epoch_end = Some(now + self.shared.config.epoch);
+                self.epoch_end = Some(now + self.tuning.epoch);
             }
             let shared = &*self.shared;
             if flush_if_due(&shared.flush_due_s, (&shared.store, shared), shared.clock.seconds()) {
@@ -147,6 +163,28 @@ impl<M: Mode, I: Io> Control<M, I> {
         }
     }
 
+    /// Takes over settings that have changed. What was learnt of sizes stays.
+    fn heed_settings(&mut self, now: Instant) {
+        let tuning = self.shared.plan.in_force().tuning;
+        if tuning == self.tuning {
+            return;
+        }
+        self.tuning = tuning;
+        self.epoch_end = self.epoch_end.map(|end| end.min(now + tuning.epoch));
+        let wanted = (tuning.control, tuning.options(self.choice));
+        if self.policy.config() == wanted {
+            return;
+        }
+        match self.policy.reconfigure(wanted.0, wanted.1) {
+            Ok(()) => {
+                self.publish();
+                self.shared.wake_all();
+            }
+            // Cannot happen: the settings were checked for this design, and another one comes with its own policy.
+            Err(error) => tracing::error!(%error, "the plan stays as it is"),
+        }
+    }
+
     /// Makes the plan for the next epoch from the sizes that the workers counted (Minos §3.1); returns how many.
     fn end_epoch(&mut self) -> u64 {
         let seen = self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
@@ -169,13 +207,13 @@ impl<M: Mode, I: Io> Control<M, I> {
         tracing::info!(dispatch = %choice.dispatch, "another design");
         let version = self.publish();
         self.shared.wake_all();
-        self.epoch_end = Some(Instant::now() + self.shared.config.epoch);
+        self.epoch_end = Some(Instant::now() + self.tuning.epoch);
         // The caller may have given up waiting.
         let _ = published.send(version);
     }
 
     fn publish(&self) -> u64 {
-        self.shared.plan.publish(InForce::of(self.choice, &self.policy))
+        self.shared.plan.publish(self.choice, &self.policy)
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 use minos_net::{Accepted, Interest, Listener, Poller, Ready, Token, Wait, wait_readable};
 use minos_sealed::{Ends, Keys, Purpose};
 
-use super::control::Seldom;
+use super::{control::Seldom, settings::Tuning};
 use crate::{
     ops::counters::worker_counters,
     tcp::connection::{Proven, Raw, Unproven},
@@ -88,6 +88,11 @@ pub(crate) struct HandshakeBounds {
 impl HandshakeBounds {
     /// Of other nodes.
     pub(crate) const PEERS: Self = Self { count_max: 256, time_max: Duration::from_secs(3) };
+
+    /// Of clients over TLS.
+    pub(crate) fn of(tuning: &Tuning) -> Self {
+        Self { count_max: tuning.handshakes_max as usize, time_max: tuning.handshake_timeout }
+    }
 }
 
 /// The door for nodes that know a rack's secret.
@@ -152,6 +157,11 @@ impl<P: Poller, D: Door> Handshakes<P, D> {
         Self { listeners, door, bounds, poller, ready, guests, next: 0, log }
     }
 
+    /// Changes the bounds.
+    pub(crate) fn set_bounds(&mut self, bounds: HandshakeBounds) {
+        self.bounds = bounds;
+    }
+
     /// The listeners.
     pub(crate) fn listeners(&self) -> &[Listener] {
         &self.listeners
@@ -210,7 +220,8 @@ impl<P: Poller, D: Door> Handshakes<P, D> {
     }
 
     fn begin(&mut self, socket: Raw, listener: usize, counters: &HandshakeCounters) {
-        if self.guests.len() >= self.bounds.count_max
+        // More than one, if the bound was lowered.
+        while self.guests.len() >= self.bounds.count_max
             && let Some(oldest) = self.guests.keys().next().copied()
         {
             counters.crowded.count();

@@ -9,12 +9,12 @@ pub(crate) mod handshakes;
 pub(crate) mod keeping;
 mod mailbox;
 pub(crate) mod operator;
+pub mod settings;
 pub(crate) mod shared;
 pub(crate) mod start;
 mod stop;
 mod tls;
 
-pub use config::Verbosity;
 pub use control::LISTENERS_MAX;
 pub use mailbox::SwitchError;
 pub use operator::{Health, Operator};

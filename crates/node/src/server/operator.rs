@@ -2,20 +2,20 @@
 
 use std::{
     fmt::{self, Display},
-    sync::{Arc, Weak, atomic::Ordering, mpsc},
+    sync::{Arc, Weak, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use minos_base::StatsGroup;
 use minos_engine::{Engine, Mode};
 use minos_net::Io;
-use minos_sched::Policy;
 use minos_tier::Tier;
 use minos_unit::{Load, Weights};
 
 use super::{
-    config::{DispatchChoice, InvalidOption, ServerConfig},
-    mailbox::{SWITCH_MAX, Switch, SwitchError},
+    config::DispatchChoice,
+    mailbox::{SWITCH_MAX, SwitchError},
+    settings::{self, Changed, SettingError, Shown, Values},
     shared::{PlanCell, Shared},
 };
 use crate::{ops::report, watch::Watch};
@@ -53,6 +53,19 @@ impl Operator {
     /// See [`SwitchError`].
     pub fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError> {
         self.server.upgrade().ok_or(SwitchError::Stopping)?.switch(to)
+    }
+
+    /// The settings that can change; none once the server has stopped.
+    pub fn settings(&self) -> Vec<Shown> {
+        self.server.upgrade().map(|server| server.settings()).unwrap_or_default()
+    }
+
+    /// Changes settings, pairs of a name and a text: all of them, or nothing. Returns once every worker has taken them up.
+    ///
+    /// # Errors
+    /// See [`SettingError`].
+    pub fn change(&self, changes: &[(&str, &str)]) -> Result<(), SettingError> {
+        self.server.upgrade().ok_or(SwitchError::Stopping)?.change_and_wait(changes)
     }
 
     /// Emits the statistics of `group`; none once the server has stopped. [`StatsGroup::Reset`] sets the
@@ -113,6 +126,8 @@ pub enum Health {
 /// A server of any mode and any poller.
 trait Operated: Send + Sync {
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError>;
+    fn settings(&self) -> Vec<Shown>;
+    fn change_and_wait(&self, changes: &[(&str, &str)]) -> Result<(), SettingError>;
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display));
     fn tier(&self) -> Option<Arc<Tier>>;
     fn load(&self) -> Load;
@@ -125,12 +140,23 @@ where
     Engine<M>: Sync,
 {
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError> {
-        let policy = policy(to, &self.config)?;
-        let (published, answer) = mpsc::channel();
-        self.mailbox.put(Switch { choice: to, policy, published })?;
+        let answer = self.begin_switch(&Values { choice: to, ..self.values() })?;
         // No answer can come: the control thread has ended.
         let version = answer.recv().map_err(|_| SwitchError::Stopping)?;
         self.wait_for_plan(version)
+    }
+
+    fn settings(&self) -> Vec<Shown> {
+        settings::shown(&self.values())
+    }
+
+    fn change_and_wait(&self, changes: &[(&str, &str)]) -> Result<(), SettingError> {
+        let Changed { published, version } = self.change(changes)?;
+        if let Some(answer) = published {
+            // No answer can come: the control thread has ended.
+            answer.recv().map_err(|_| SwitchError::Stopping)?;
+        }
+        Ok(self.wait_for_plan(version)?)
     }
 
     fn stats(&self, group: StatsGroup, emit: &mut dyn FnMut(&str, &dyn Display)) {
@@ -178,16 +204,4 @@ impl<M: Mode, I: Io> Shared<M, I> {
         }
         Ok(())
     }
-}
-
-/// The policy of `choice`.
-///
-/// # Errors
-/// Only the simulator has the design, or the design needs more workers.
-pub(crate) fn policy(choice: DispatchChoice, config: &ServerConfig) -> Result<Policy, InvalidOption> {
-    let design = choice.dispatch;
-    if !design.is_served() {
-        return Err(InvalidOption::OnlySimulated(design));
-    }
-    Policy::new(design, config.control, config.options(choice)).map_err(InvalidOption::Control)
 }

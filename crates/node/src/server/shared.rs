@@ -18,6 +18,7 @@ use super::{
     config::{DispatchChoice, ServerConfig},
     handshakes::AllHandshakeCounters,
     mailbox::Mailbox,
+    settings::Tuning,
     stop::Stop,
 };
 use crate::{
@@ -55,6 +56,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     /// The counters when they were last reset.
     pub(crate) counters_baseline: Mutex<Totals>,
     pub(crate) prefixes: Prefixes,
+    /// Settings changed so far. Held while some change.
+    pub(crate) settings_changes: Mutex<u64>,
     /// What the workers observe of requests.
     pub(crate) watch: Arc<Watch>,
     /// The native protocol, if it is served.
@@ -97,21 +100,24 @@ impl<M: Mode, I: Io> Shared<M, I> {
             let listen_address = address.to_string();
             Entry::new(stream.number(), home, listen_address, stream.peer_text(), self.clock.seconds())
         };
-        let Some(registration) = self.connections.register(self.config.connections_max, entry) else {
+        let in_force = self.plan.in_force();
+        let connections_max = in_force.tuning.connections_max as usize;
+        let Some(registration) = self.connections.register(connections_max, entry) else {
             // A client that does not take these few bytes still sees the connection closed.
             let _ = stream.send(protocol.too_many_connections());
             stream.finish_sending();
             return false;
         };
-        let session = protocol.session(&self.config, registration.number());
-        let connection = Box::new(Connection::new(stream, session, home, registration));
+        let session = protocol.session(&self.config, &in_force.tuning, registration.number());
+        let mut connection = Box::new(Connection::new(stream, session, home, registration));
+        connection.settings = in_force.tuning.version;
         if self.queues[home].arrivals.push(Arrival::New(connection)).is_err() {
             // Cannot happen: the ring has room for every connection allowed. The client sees its connection
             // closed.
             tracing::error!(home, "an RX queue has no place for a connection that was permitted");
             return false;
         }
-        self.wake_server(&self.plan.in_force().assignment, home);
+        self.wake_server(&in_force.assignment, home);
         true
     }
 
@@ -200,20 +206,22 @@ where
 }
 
 /// A plan and the choice and numbers behind it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct InForce {
     pub(crate) choice: DispatchChoice,
     pub(crate) plan: Plan,
     /// The numbers behind the plan.
     pub(crate) decision: Decision,
     pub(crate) assignment: Assignment,
+    /// The settings in force.
+    pub(crate) tuning: Tuning,
 }
 
 impl InForce {
-    /// The present plan of `policy`, the policy of `choice`.
-    pub(crate) fn of(choice: DispatchChoice, policy: &Policy) -> Self {
+    /// The present plan of `policy`, the policy of `choice`, under these settings.
+    pub(crate) fn of(choice: DispatchChoice, policy: &Policy, tuning: Tuning) -> Self {
         let (plan, decision) = (policy.plan().clone(), policy.decision().clone());
-        Self { choice, plan, decision, assignment: policy.assignment() }
+        Self { choice, plan, decision, assignment: policy.assignment(), tuning }
     }
 }
 
@@ -239,9 +247,20 @@ impl PlanCell {
         Arc::clone(&self.lock())
     }
 
-    /// Puts a plan in force and returns its version.
-    pub(crate) fn publish(&self, in_force: InForce) -> u64 {
-        *self.lock() = Arc::new(in_force);
+    /// Puts the plan of `policy` in force under the same settings and returns its version.
+    pub(crate) fn publish(&self, choice: DispatchChoice, policy: &Policy) -> u64 {
+        self.replace(|old| InForce::of(choice, policy, old.tuning))
+    }
+
+    /// Puts settings in force under the same plan and returns its new version.
+    pub(crate) fn tune(&self, tuning: Tuning) -> u64 {
+        self.replace(|old| InForce { tuning, ..old.clone() })
+    }
+
+    fn replace(&self, new: impl FnOnce(&InForce) -> InForce) -> u64 {
+        let mut current = self.lock();
+        *current = Arc::new(new(&current));
+        // Under the lock, so that versions are in the order of the plans.
         self.version.fetch_add(1, Ordering::Relaxed) + 1
     }
 

@@ -9,7 +9,7 @@ use std::{
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use minos_base::limits::BURST_MAX;
@@ -17,19 +17,20 @@ use minos_base::limits::BURST_MAX;
 use minos_engine::{CacheMode, StoreMode};
 use minos_engine::{Engine, Mode};
 use minos_net::{Address, Io, Kernel, Listener, Waker, allowed_cpus, pin_to};
-use minos_sched::{EpochCounts, SharedHistogram, WorkerId};
+use minos_sched::{SharedHistogram, WorkerId};
 use minos_sealed::Keys;
 use minos_sync::Ring;
 use minos_tier::{Keeper, Tier};
 
 use super::{
     config::{InvalidOption, ServerConfig},
-    control::{Control, LISTENERS_MAX, Seldom},
+    control::{Control, LISTENERS_MAX},
     gate::Gate,
     handshakes::AllHandshakeCounters,
     keeping::keep,
     mailbox::Mailbox,
-    operator::{self, Operator},
+    operator::Operator,
+    settings::{self, Tuning},
     shared::{InForce, NativeSide, PlanCell, Shared, TrackingHost},
     stop::Stop,
     tls::TlsFront,
@@ -47,7 +48,6 @@ use crate::{
     },
     rack::{Attacher, Driver, Links, News, Rack, config::RackConfig, memory_path},
     tcp::{
-        patience::Terms,
         queue::RxQueue,
         session::{Protocol, StreamListener},
     },
@@ -163,12 +163,13 @@ impl Server {
     {
         config.check()?;
         let choice = config.choice();
-        let policy = operator::policy(choice, &config)?;
+        let tuning = Tuning::of(&config, receive_memory_bytes(&config, &store));
+        let policy = settings::policy(choice, &tuning)?;
         let (mut listeners, [addresses, resp_addresses]) = listen_for_clients(&config)?;
         let (peers, gate) = config.rack.as_ref().map(listen_for_peers).transpose()?.unwrap_or_default();
         listeners.extend(peers);
         let tier = keeper.as_ref().map(|keeper| Arc::clone(keeper.tier()));
-        let shared = share(io, config, (store, tier), InForce::of(choice, &policy))?;
+        let shared = share(io, config, (store, tier), InForce::of(choice, &policy, tuning))?;
         shared.config.after_bind.as_ref().map_or(Ok(()), |after| (after.0)())?;
         let stop = Arc::clone(&shared.stop);
         let native_address = shared.native.as_ref().map(|side| side.ports.address());
@@ -182,16 +183,7 @@ impl Server {
         }
         server.spawn_rack(io, &shared, gate)?;
         let listeners = server.spawn_fronts(io, &shared, listeners)?;
-        let control = Control {
-            epoch_end: Some(Instant::now() + shared.config.epoch),
-            shared,
-            choice,
-            policy,
-            listeners,
-            counts: EpochCounts::new(),
-            next_queue: 0,
-            accept_log: Seldom::new(Duration::from_secs(1)),
-        };
+        let control = Control::new(shared, policy, listeners);
         server.spawn("minos-control".to_owned(), move || control.run())?;
         Ok(server)
     }
@@ -236,7 +228,7 @@ impl Server {
         let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
         for index in 0..shared.workers.len() {
             let config = &shared.config;
-            let terms = Terms { wait_max: config.stall_timeout, rate_min: config.rate_min };
+            let terms = shared.plan.in_force().tuning.terms();
             let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
             // With fewer processors than workers, the kernel places the threads better.
             let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
@@ -396,13 +388,13 @@ where
     rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
     let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
-    let watch = Watch::new(config.watch, histograms(&workers), config.clock);
+    let watch = Arc::new(Watch::new(config.watch, histograms(&workers), config.clock));
     let shared = Shared {
         rack: rack.map(Arc::new),
         checks: Checks::new(config.access.as_ref()),
         workers_left: AtomicUsize::new(workers.len()),
+        receiving: Arc::new(Receiving::new(in_force.tuning.receive_memory_bytes)),
         plan: Arc::new(PlanCell::new(in_force)),
-        receiving: receiving(&config, &store),
         store,
         started: Instant::now(),
         clock: config.clock,
@@ -414,7 +406,8 @@ where
         connections: Arc::default(),
         counters_baseline: Mutex::default(),
         prefixes: Prefixes::new(config.detail_prefixes_max),
-        watch: Arc::new(watch),
+        settings_changes: Mutex::default(),
+        watch,
         native,
         tier,
         tracking: Tracking::new(config.tracking_keys_max, config.buffer_bytes_max),
@@ -426,9 +419,8 @@ where
 }
 
 /// The memory for values that are still arriving.
-fn receiving<M: Mode>(config: &ServerConfig, store: &Engine<M>) -> Arc<Receiving> {
-    let part = || store.memory_limit() / receiving::MEMORY_PART;
-    Arc::new(Receiving::new(config.receive_memory_bytes.unwrap_or_else(part)))
+fn receive_memory_bytes<M: Mode>(config: &ServerConfig, store: &Engine<M>) -> u64 {
+    config.receive_memory_bytes.unwrap_or(store.memory_limit() / receiving::MEMORY_PART)
 }
 
 fn histograms<M: Mode>(workers: &[WorkerShared<M>]) -> Vec<Arc<SharedHistogram>> {

@@ -62,7 +62,7 @@ impl<M: Mode, I: Io> TlsFront<M, I> {
         poller: I::Poller,
     ) -> Option<Self> {
         let tls = shared.config.tls.as_ref().filter(|_| !listeners.is_empty())?;
-        let bounds = HandshakeBounds { count_max: tls.handshakes_max, time_max: tls.handshake_timeout };
+        let bounds = HandshakeBounds::of(&shared.plan.in_force().tuning);
         let (listeners, protocols) = listeners
             .into_iter()
             .map(|StreamListener { listener, protocol, .. }| (listener, protocol))
@@ -76,6 +76,7 @@ impl<M: Mode, I: Io> TlsFront<M, I> {
         let shared = Arc::clone(&self.shared);
         let mut open = Vec::new();
         while !shared.stop.is_requested() {
+            self.handshakes.set_bounds(HandshakeBounds::of(&shared.plan.in_force().tuning));
             let turn = self
                 .handshakes
                 .turn(&shared.handshakes.tls, |stream, listener| open.push((stream, listener)));

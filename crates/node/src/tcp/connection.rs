@@ -38,6 +38,8 @@ pub(crate) struct Connection {
     pub(crate) watches_writable: bool,
     /// Bytes that `input` needs before it can hold a whole request.
     pub(crate) wanted_bytes: usize,
+    /// The version of the settings that gave its session limits.
+    pub(crate) settings: u32,
     /// The keys that a fetch for its next requests did not bring to memory.
     pub(crate) fetched: Option<Box<Fetched>>,
     /// Its registration as an open connection, held as long as it lives.
@@ -59,6 +61,7 @@ impl Connection {
             closing: false,
             watches_writable: false,
             wanted_bytes: 0,
+            settings: 0,
             fetched: None,
             registration,
         }

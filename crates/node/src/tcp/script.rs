@@ -17,7 +17,7 @@ use super::{connection::Stream, patience::Terms};
 use crate::{
     ServerConfig,
     server::{
-        operator,
+        settings::{self, Tuning},
         shared::{InForce, Shared},
         start::share,
     },
@@ -149,10 +149,10 @@ fn shared() -> Arc<Shared<StoreMode, Scripted>> {
     let mut config = ServerConfig::new(1);
     config.control.threshold = Threshold::Static(1000);
     config.slice_bytes = 4096;
-    let choice = config.choice();
-    let policy = operator::policy(choice, &config).unwrap();
+    let (choice, tuning) = (config.choice(), Tuning::of(&config, 1 << 20));
+    let policy = settings::policy(choice, &tuning).unwrap();
     let store = Arc::new(Engine::<StoreMode>::create(&StoreConfig::new(16 << 20)).unwrap());
-    share(&Scripted, config, (store, None), InForce::of(choice, &policy)).unwrap()
+    share(&Scripted, config, (store, None), InForce::of(choice, &policy, tuning)).unwrap()
 }
 
 /// Serves a client that sends `sends` on a stream of `seed`. Returns the replies, and whether the server has

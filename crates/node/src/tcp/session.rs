@@ -8,7 +8,9 @@ use minos_proto::{
     resp,
 };
 
-use crate::{ServerConfig, access::Guard, memcache::MemcacheSession, resp::RespSession};
+use crate::{
+    ServerConfig, access::Guard, memcache::MemcacheSession, resp::RespSession, server::settings::Tuning,
+};
 
 /// The protocol of a listener and of the connections that it accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +45,10 @@ impl Session {
 
 impl Protocol {
     /// The state of connection `number`, which has not sent anything yet.
-    pub(crate) fn session(self, config: &ServerConfig, number: u64) -> Session {
+    pub(crate) fn session(self, config: &ServerConfig, tuning: &Tuning, number: u64) -> Session {
         match self {
             Self::Memcache | Self::Peer | Self::ProvenPeer => {
-                let limits = Limits {
-                    value_bytes_max: config.value_bytes_max,
-                    line_bytes_max: config.buffer_bytes_max,
-                };
-                let mut session = MemcacheSession::new(limits, config.replies_bytes_max());
+                let mut session = MemcacheSession::new(memcache_limits(tuning), tuning.replies_bytes_max());
                 session.awaits_hello = self == Self::Peer;
                 session.is_peer = self == Self::ProvenPeer;
                 let access = config.access.as_ref().filter(|_| self == Self::Memcache);
@@ -58,12 +56,13 @@ impl Protocol {
                 Session::Memcache(session)
             }
             Self::Resp => {
-                let limits = resp::Limits {
-                    bulk_bytes_max: config.value_bytes_max,
-                    command_bytes_max: config.buffer_bytes_max,
-                };
                 let guard = config.access.as_ref().map(Guard::new);
-                Session::Resp(RespSession::new(limits, config.replies_bytes_max(), number, guard))
+                Session::Resp(RespSession::new(
+                    resp_limits(tuning),
+                    tuning.replies_bytes_max(),
+                    number,
+                    guard,
+                ))
             }
         }
     }
@@ -77,7 +76,32 @@ impl Protocol {
     }
 }
 
+fn memcache_limits(tuning: &Tuning) -> Limits {
+    Limits { value_bytes_max: tuning.value_bytes_max, line_bytes_max: tuning.buffer_bytes_max as usize }
+}
+
+fn resp_limits(tuning: &Tuning) -> resp::Limits {
+    resp::Limits {
+        bulk_bytes_max: tuning.value_bytes_max,
+        command_bytes_max: tuning.buffer_bytes_max as usize,
+    }
+}
+
 impl Session {
+    /// Takes over limits from settings.
+    pub(crate) fn set_limits(&mut self, tuning: &Tuning) {
+        match self {
+            Self::Memcache(session) => {
+                session.limits = memcache_limits(tuning);
+                session.replies_bytes_max = tuning.replies_bytes_max();
+            }
+            Self::Resp(session) => {
+                session.limits = resp_limits(tuning);
+                session.replies_bytes_max = tuning.replies_bytes_max();
+            }
+        }
+    }
+
     /// True if a command since the last reply may have changed something; from now on none has.
     #[inline]
     pub(crate) fn take_change(&mut self) -> bool {

@@ -160,6 +160,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         requests_left: &mut usize,
     ) -> (usize, Next<M>) {
         self.transmit_buffer.clear();
+        if connection.settings != self.placement.settings() {
+            self.renew_limits(connection);
+        }
         match &mut connection.session {
             Session::Memcache(session) => {
                 if session.awaits_hello {
@@ -199,6 +202,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 served
             }
         }
+    }
+
+    /// Gives a connection the limits that settings have changed.
+    #[cold]
+    fn renew_limits(&self, connection: &mut Connection) {
+        connection.settings = self.placement.settings();
+        connection.session.set_limits(self.placement.tuning());
     }
 
     /// Takes the first line of another node, which says what it takes this one for.
@@ -245,7 +255,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::Continue => {}
             other => return other,
         }
-        if connection.wanted_bytes > self.shared.config.buffer_bytes_max {
+        if connection.wanted_bytes as u64 > self.placement.tuning().buffer_bytes_max {
             self.mine.metrics.buffer_overflows.add(1);
             return Next::Close;
         }

@@ -184,9 +184,9 @@ impl Watch {
         EpochCounts::new().next(self.histograms.iter().map(|histogram| &**histogram))
     }
 
-    /// Gives the options under their names.
-    pub(crate) fn settings(&self, emit: &mut dyn FnMut(&str, &dyn Display)) {
-        emit("watch", &self.config.sample_one_in);
+    /// Gives the options under their names; `sample_one_in` may have changed since the start.
+    pub(crate) fn settings(&self, sample_one_in: u64, emit: &mut dyn FnMut(&str, &dyn Display)) {
+        emit("watch", &sample_one_in);
         emit("hot_keys", &self.config.hot_keys);
         emit("large_keys", &self.config.large_keys);
         emit("slow_log", &self.config.slow_requests);

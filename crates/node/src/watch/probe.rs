@@ -13,7 +13,7 @@ use super::{Keyed, ShownKey, Size, Stage, Watched};
 /// Chooses the requests that are looked at. Only its worker's thread uses it.
 pub(crate) struct Probe {
     watched: Option<Arc<Watched>>,
-    one_in: u32,
+    one_in: Cell<u32>,
     requests: Countdown,
     /// Of keys in lines of several.
     keys: Countdown,
@@ -61,12 +61,16 @@ impl Countdown {
     fn new(first: u32) -> Self {
         Self { left: Cell::new(first), span: Cell::new(first), weight: Cell::new(first) }
     }
+
+    fn restart(&self, first: u32) {
+        [&self.left, &self.span].iter().for_each(|count| count.set(first));
+    }
 }
 
 impl Probe {
     pub(super) fn new(watched: Arc<Watched>, one_in: u32, seed: u64) -> Self {
         let seed = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        Self::of((one_in > 0).then_some(watched), one_in, seed)
+        Self::of(Some(watched), one_in, seed)
     }
 
     /// A probe that looks at nothing.
@@ -79,7 +83,7 @@ impl Probe {
         let now = Instant::now();
         Self {
             watched,
-            one_in,
+            one_in: Cell::new(one_in),
             requests: Countdown::new(first),
             keys: Countdown::new(first),
             random: Cell::new(seed),
@@ -101,6 +105,14 @@ impl Probe {
     /// Takes over the largest small class of a plan.
     pub(crate) fn set_small_max(&self, class: SizeClass) {
         self.small_max.set(class);
+    }
+
+    /// Looks at one request in so many from now on; 0: at none.
+    pub(crate) fn set_one_in(&self, one_in: u32) {
+        if self.one_in.replace(one_in) != one_in {
+            let first = if one_in == 0 { u32::MAX } else { one_in };
+            [&self.requests, &self.keys].iter().for_each(|countdown| countdown.restart(first));
+        }
     }
 
     /// Counts `requests` that come together; the position of the one to look at, if there is one.
@@ -128,7 +140,7 @@ impl Probe {
     /// Chooses the request at which the countdown ends. Distances are random, because requests may come in a rhythm.
     #[cold]
     fn choose_at(&self, countdown: &Countdown, requests: u32) -> Option<usize> {
-        if self.one_in == 0 {
+        if self.one_in.get() == 0 {
             countdown.left.set(u32::MAX);
             return None;
         }
@@ -153,7 +165,7 @@ impl Probe {
         random ^= random >> 7;
         random ^= random << 17;
         self.random.set(random);
-        let range = 2 * u64::from(self.one_in) - 1;
+        let range = 2 * u64::from(self.one_in.get()) - 1;
         1 + (random % range) as u32
     }
 
@@ -225,7 +237,7 @@ impl Probe {
     /// Keeps a large request that is about to be handed over; [`take_away`](Self::take_away) follows.
     #[cold]
     pub(crate) fn goes_away(&self, command: &'static str, hash: KeyHash, key: &[u8]) {
-        if self.watched.is_some() {
+        if self.watched.is_some() && self.one_in.get() > 0 {
             let (key, now) = (ShownKey::of(key), Instant::now());
             let timed = Timed { command, hash, key, begun: now, handed: now, taken: None };
             *self.away.borrow_mut() = Some(Box::new(timed));

@@ -116,7 +116,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Closes connections of this worker's queue whose clients were silent for longer than the idle timeout.
     fn close_silent(&mut self) {
-        let Some(timeout) = self.shared.config.idle_timeout else { return };
+        let timeout = self.placement.tuning().idle_timeout;
+        if timeout.is_zero() {
+            return;
+        }
         let timeout_s = Seconds::try_from(timeout.as_secs()).unwrap_or(Seconds::MAX);
         let Some(oldest) = self.now_s.checked_sub(timeout_s) else { return };
         let Some(mut state) = self.shared.queues[self.id.index()].state.try_lock() else { return };

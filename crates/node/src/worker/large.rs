@@ -65,7 +65,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Bytes of a large request that this worker serves between two looks at its RX queues.
     pub(crate) fn slice_bytes(&self) -> usize {
-        self.placement.duty().slice_bytes(self.shared.config.slice_bytes as u64) as usize
+        self.placement.duty().slice_bytes(self.placement.tuning().slice_bytes) as usize
     }
 
     /// Serves a transfer to its end here and now, as far as its socket allows.

@@ -57,6 +57,11 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
         }
     }
 
+    /// Changes how long transfers wait for their clients.
+    pub(crate) fn set_terms(&mut self, terms: Terms) {
+        self.terms = terms;
+    }
+
     /// Transfers held, ready or blocked.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()

@@ -12,7 +12,11 @@ use minos_testkit::turns::{self, Event, Recorded};
 use super::*;
 use crate::{
     ServerConfig,
-    server::{operator, shared::InForce, start::share},
+    server::{
+        settings::{self, Tuning},
+        shared::InForce,
+        start::share,
+    },
     tcp::{
         connection::{Connection, Stream},
         patience::Terms,
@@ -42,8 +46,8 @@ fn config(recorded: &Recorded) -> ServerConfig {
 
 /// The shared state of a server that holds both values.
 pub(super) fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Kernel>> {
-    let choice = config.choice();
-    let mut policy = operator::policy(choice, &config).unwrap();
+    let (choice, tuning) = (config.choice(), Tuning::of(&config, 1 << 20));
+    let mut policy = settings::policy(choice, &tuning).unwrap();
     let mut requests = SizeHistogram::new();
     for (bytes, count) in [SMALL, LARGE] {
         requests.record(SizeClass::of(bytes), count);
@@ -54,7 +58,7 @@ pub(super) fn shared(config: ServerConfig) -> Arc<Shared<StoreMode, Kernel>> {
         let value = vec![b'v'; bytes as usize];
         store.entry(store.hash(key), key, 1).insert(&[&value], ItemMeta::default()).unwrap();
     }
-    share(&Kernel, config, (store, None), InForce::of(choice, &policy)).unwrap()
+    share(&Kernel, config, (store, None), InForce::of(choice, &policy, tuning)).unwrap()
 }
 
 /// Worker `index`. Its clients may wait a minute, and owe `rate_min` bytes a second.
@@ -73,7 +77,8 @@ pub(super) fn worker(
 pub(crate) fn take_in<I: Io>(shared: &Shared<StoreMode, I>, stream: Stream, queue: usize) {
     let entry = || Entry::new(stream.number(), queue, String::new(), String::new(), 0);
     let registration = shared.connections.register(usize::MAX, entry).unwrap();
-    let session = Protocol::Memcache.session(&shared.config, registration.number());
+    let tuning = shared.plan.in_force().tuning;
+    let session = Protocol::Memcache.session(&shared.config, &tuning, registration.number());
     let connection = Box::new(Connection::new(stream, session, queue, registration));
     shared.queues[queue].state.try_lock().unwrap().take_in(Arrival::New(connection));
 }

@@ -200,7 +200,13 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     fn note_plan(&mut self) {
         let small_max = self.placement.small_max();
         self.probe.set_small_max(small_max);
-        self.datagrams.iter().for_each(|datagrams| datagrams.set_small_max(small_max));
+        let tuning = *self.placement.tuning();
+        self.probe.set_one_in(tuning.sample_one_in as u32);
+        self.large.set_terms(tuning.terms());
+        if let Some(datagrams) = &self.datagrams {
+            datagrams.set_small_max(small_max);
+            datagrams.set_one_in(tuning.sample_one_in as u32);
+        }
         self.mine.metrics.role_changes.add(u64::from(self.placement.has_changed_role()));
         // This worker may no longer poll these queues or drain these rings.
         (0..self.shared.queues.len()).for_each(|queue| self.pass_on(queue));
@@ -236,7 +242,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Gives transfers in progress a bounded time to end.
     fn finish(&mut self) {
         // A timeout beyond the range of the clock is no limit.
-        let deadline = Instant::now().checked_add(self.shared.config.stop_timeout);
+        let deadline = Instant::now().checked_add(self.placement.tuning().stop_timeout);
         loop {
             self.read_clock();
             self.take_from_ring();

@@ -9,7 +9,10 @@ use minos_sched::{
 
 use crate::{
     ops::Placement,
-    server::shared::{InForce, PlanCell},
+    server::{
+        settings::Tuning,
+        shared::{InForce, PlanCell},
+    },
 };
 
 /// The plan in force and the histogram that the next one is made from.
@@ -28,6 +31,8 @@ pub(crate) struct WorkerPlacement {
     copied_max: SizeClass,
     /// The largest class that every worker serves at once: small, and cheap to copy.
     here_max: SizeClass,
+    /// The version of the settings, kept near.
+    settings: u32,
 }
 
 /// Values up to this size are cheaper to copy into the reply than to pin.
@@ -53,6 +58,7 @@ impl WorkerPlacement {
             profiler: Profiler::new(histogram, sample_one_in),
             copied_max,
             here_max: copied_max,
+            settings: 0,
         };
         placement.keep_near();
         placement
@@ -76,7 +82,14 @@ impl WorkerPlacement {
     fn keep_near(&mut self) {
         self.duty.clone_from(self.in_force.assignment.duty(self.duty.worker));
         self.counts_sizes = self.design().counts_sizes();
+        self.settings = self.in_force.tuning.version;
         self.here_max = self.copied_max.min(self.plan().threshold);
+    }
+
+    /// The version of the settings in force.
+    #[inline]
+    pub(crate) fn settings(&self) -> u32 {
+        self.settings
     }
 
     /// Number of the plan in force for this worker.
@@ -97,6 +110,12 @@ impl WorkerPlacement {
     #[inline]
     pub(crate) fn assignment(&self) -> &Assignment {
         &self.in_force.assignment
+    }
+
+    /// The settings in force.
+    #[inline]
+    pub(crate) fn tuning(&self) -> &Tuning {
+        &self.in_force.tuning
     }
 
     /// The duty of this worker under the plan.

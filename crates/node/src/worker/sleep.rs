@@ -50,11 +50,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Time until the next timer, or look at what no descriptor reports.
     fn sleep_max(&self) -> Duration {
         let fetches = self.fetches.as_ref().and_then(Fetches::sleep_max);
-        let longest = match self.shared.config.idle_timeout {
+        let longest = match self.placement.tuning().idle_timeout {
             _ if self.has_timers() || !self.is_swept() => NAP_MAX,
             // Silent connections are looked for once a second.
-            Some(_) => self.shared.clock.until_next_second(self.now),
-            None => REST_MAX,
+            timeout if !timeout.is_zero() => self.shared.clock.until_next_second(self.now),
+            _ => REST_MAX,
         };
         let links = self.links.as_ref().and_then(Links::sleep_max);
         [fetches, links].into_iter().flatten().fold(longest, Duration::min)

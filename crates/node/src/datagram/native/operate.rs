@@ -240,7 +240,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     fn store(&mut self, to: &AnswerTo, operation: &Operation<'_>, stage: Stage) {
         let store = change::store_operation(operation);
         let value_bytes = u64::from(operation.detail.value_bytes);
-        if value_bytes > self.shared.value_bytes_max {
+        if value_bytes > self.shared.store.value_bytes_max() {
             if self.holds() && !self.may_hold(to, operation, 0) {
                 return;
             }

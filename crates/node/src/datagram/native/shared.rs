@@ -50,7 +50,7 @@ pub struct NativeSetting {
     pub queues: u16,
     /// The port of queue 0, once it is known.
     pub base_port: u16,
-    /// Largest value a client may store, in bytes.
+    /// Largest value that clients hear of, in bytes; the store decides.
     pub value_bytes_max: u64,
     /// True if items leave flash, too, for newer ones.
     pub evicts_from_flash: bool,
@@ -74,7 +74,6 @@ pub struct NativeShared<M: Mode> {
     pub(super) seals: Option<Arc<Seals>>,
     pub(super) config: NativeConfig,
     pub(super) queues: usize,
-    pub(super) value_bytes_max: u64,
     /// True if the answers to changes wait.
     pub(super) holds_replies: bool,
     /// The part of a Welcome that is the same for all clients.
@@ -120,7 +119,6 @@ impl<M: Mode> NativeShared<M> {
             seals: Seals::of(&config.secrets).map(Arc::new),
             config: config.clone(),
             queues: usize::from(setting.queues),
-            value_bytes_max: setting.value_bytes_max.min(store.value_bytes_max()),
             holds_replies: setting.holds_replies,
             fingerprint: fingerprint(&welcome),
             welcome,

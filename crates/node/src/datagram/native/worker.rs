@@ -94,7 +94,6 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         let config = TransfersConfig {
             queue: (shared.queues + id.index()) as u16,
             window: shared.config.window,
-            value_bytes_max: shared.value_bytes_max,
             budget: BudgetBounds {
                 burst_bytes: shared.config.send_burst_bytes,
                 client_bytes: shared.config.send_client_bytes,

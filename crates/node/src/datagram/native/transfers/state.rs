@@ -28,7 +28,6 @@ pub(crate) struct TransfersConfig {
     pub(crate) queue: u16,
     /// Fragments in flight at once.
     pub(crate) window: u16,
-    pub(crate) value_bytes_max: u64,
     /// Bounds on the bytes sent in one burst.
     pub(crate) budget: BudgetBounds,
     /// Time for a window of a store, after which the store is given up; also the time for which the outcome

@@ -80,7 +80,7 @@ impl<M: Mode> Transfers<M> {
     ) -> Result<Grant, NotBegun> {
         let refused = |status| NotBegun::Ended(ended(status));
         let value_bytes = u64::from(asked.detail.value_bytes);
-        if value_bytes > self.config.value_bytes_max {
+        if value_bytes > around.cx.store.value_bytes_max() {
             return Err(refused(Status::TooLarge));
         }
         let fragment_bytes = fragment_bytes(to, FRAGMENT_HEAD_BYTES);

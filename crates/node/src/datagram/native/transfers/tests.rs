@@ -93,14 +93,16 @@ impl Bench {
         let config = TransfersConfig {
             queue: 7,
             window: 32,
-            value_bytes_max: 4 << 20,
             timeout: TIMEOUT,
             seals: Seals::of(&secrets).map(Arc::new),
             budget: BudgetBounds { burst_bytes: 150_000, client_bytes: 100_000 },
             names: SipHasher24::new_with_key(&[4; 16]),
         };
         Self {
-            store: Arc::new(Engine::create(&StoreConfig::new(64 << 20)).unwrap()),
+            store: Arc::new(
+                Engine::create(&StoreConfig { value_bytes_max: 4 << 20, ..StoreConfig::new(64 << 20) })
+                    .unwrap(),
+            ),
             clock: Clock::new(),
             counters: Counters::default(),
             sessions: Sessions::new(SessionsConfig::default(), &[3; 16]),
