@@ -78,7 +78,7 @@ enum Task {
     Namespaces,
     /// Test the clients for C and for Python, built as by their users
     Clients,
-    /// Run clients and exporters that others have written for Redis and memcached; needs Go, Node, Java and Python, skips
+    /// Run clients and exporters that others have written for Redis and memcached; needs Go, Node, Java and more, skips
     /// what is not there, and is no part of the gate
     OtherClients,
     /// Install the client for C: header, shared and static library, and a file for pkg-config

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    env, fs,
+    fs,
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
@@ -30,19 +30,43 @@ const PASSWORD: &str = "secret";
 /// Clients or an exporter.
 struct Guest {
     name: &'static str,
-    /// Programs without which it is skipped.
-    needs: &'static [&'static str],
+    /// What it is skipped without: a name, and a command that succeeds if it is there.
+    needs: &'static [(&'static str, &'static [&'static str])],
     test: fn(&Rig, &mut Totals) -> anyhow::Result<()>,
 }
 
-const GUESTS: [Guest; 6] = [
-    Guest { name: "go-redis", needs: &["go"], test: go_redis },
-    Guest { name: "node-redis, ioredis, memjs", needs: &["node", "npm"], test: node },
-    Guest { name: "jedis, lettuce, spymemcached, xmemcached", needs: &["java", "mvn"], test: java },
-    Guest { name: "pylibmc's own tests", needs: &["python3"], test: pylibmc },
-    Guest { name: "memcached_exporter", needs: &["go"], test: memcached_exporter },
+const GO: (&str, &[&str]) = ("go", &["go", "version"]);
+
+const GUESTS: [Guest; 8] = [
+    Guest { name: "go-redis", needs: &[GO], test: go_redis },
+    Guest {
+        name: "node-redis, ioredis, memjs",
+        needs: &[("node", &["node", "--version"]), ("npm", &["npm", "--version"])],
+        test: node,
+    },
+    Guest {
+        name: "jedis, lettuce, spymemcached, xmemcached",
+        needs: &[("java", &["java", "-version"]), ("mvn", &["mvn", "--version"])],
+        test: java,
+    },
+    Guest { name: "pylibmc's own tests", needs: &[("python3", &["python3", "--version"])], test: pylibmc },
+    Guest {
+        name: "dalli",
+        needs: &[("ruby with dalli", &["ruby", "-rdalli", "-e", ""])],
+        test: |rig, totals| rig.check(Command::new("ruby").arg(sources("ruby").join("memcached.rb")), totals),
+    },
+    Guest {
+        name: "PHP's memcached",
+        needs: &[("php with memcached", &["php", "-r", "exit(class_exists('Memcached') ? 0 : 1);"])],
+        test: |rig, totals| rig.check(Command::new("php").arg(sources("php").join("memcached.php")), totals),
+    },
+    Guest { name: "memcached_exporter", needs: &[GO], test: memcached_exporter },
     // Of Debian's package of this name.
-    Guest { name: "redis_exporter", needs: &["prometheus-redis-exporter"], test: redis_exporter },
+    Guest {
+        name: "redis_exporter",
+        needs: &[("prometheus-redis-exporter", &["prometheus-redis-exporter", "-version"])],
+        test: redis_exporter,
+    },
 ];
 
 /// Tests what can be tested on this machine, and says what was skipped.
@@ -51,7 +75,7 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     let rig = Rig::start()?;
     let mut skipped = Vec::new();
     for Guest { name, needs, test } in GUESTS {
-        if let Some(missing) = needs.iter().find(|need| program(need).is_none()) {
+        if let Some((missing, _)) = needs.iter().find(|(_, command)| !succeeds(command)) {
             skipped.push(format!("skipped: {name}: no {missing} here"));
         } else if let Err(error) = test(&rig, totals) {
             println!("failed {name}: {error:#}");
@@ -64,10 +88,10 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the program lies.
-fn program(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
+fn succeeds(command: &[&str]) -> bool {
+    let mut asked = Command::new(command[0]);
+    asked.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    asked.status().is_ok_and(|status| status.success())
 }
 
 /// A server with a user, and a certificate for localhost.
