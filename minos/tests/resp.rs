@@ -293,6 +293,31 @@ fn keys_may_be_long_on_flash() {
     common::stop(server);
 }
 
+/// Libraries name a connection by HELLO or by CLIENT SETNAME.
+#[test]
+fn names_of_connections_are_listed() {
+    let (server, _) = start(&[]);
+    let mut client = Connection::open(server.address());
+    let listed = |client: &mut Connection| {
+        ["info", "list"].map(|command| match client.say(&["client", command]) {
+            Reply::Bulk(text) | Reply::Other(_, text) => {
+                let text = String::from_utf8(text).unwrap();
+                let name = text.split(' ').find_map(|word| word.strip_prefix("name="));
+                assert!(text.contains(" user=default"), "{text}");
+                name.unwrap().to_owned()
+            }
+            reply => panic!("{reply:?}"),
+        })
+    };
+    client.say(&["hello", "3", "setname", "first"]);
+    assert_eq!(listed(&mut client), ["first"; 2]);
+    client.say(&["client", "setname", "second"]);
+    assert_eq!(listed(&mut client), ["second"; 2]);
+    client.say(&["reset"]);
+    assert_eq!(listed(&mut client), [""; 2]);
+    common::stop(server);
+}
+
 #[test]
 fn a_rack_does_not_serve_it() {
     let said = common::refusal(&["--resp=127.0.0.1:0", "--rack=r", "--node=0"]);

@@ -221,6 +221,11 @@ impl Totals {
         self.failed += u64::from(!has_passed);
     }
 
+    /// True if no test failed.
+    pub(crate) fn has_passed(&self) -> bool {
+        self.failed == 0
+    }
+
     /// What failed programs said last, and the commands that repeat their tests.
     pub(crate) fn failed(&self) -> String {
         let said = self.failures.iter().flat_map(|failure| &failure.said);

@@ -9,6 +9,7 @@ mod etcd;
 mod install;
 mod instructions;
 mod measure;
+mod other_clients;
 mod page;
 mod reproduce;
 mod setup;
@@ -77,6 +78,9 @@ enum Task {
     Namespaces,
     /// Test the clients for C and for Python, built as by their users
     Clients,
+    /// Run clients and exporters that others have written for Redis and memcached; needs Go, Node, Java and more, skips
+    /// what is not there, and is no part of the gate
+    OtherClients,
     /// Install the client for C: header, shared and static library, and a file for pkg-config
     InstallC(install::InstallOptions),
     /// Serve and drive for five seconds, and check that nothing failed
@@ -159,6 +163,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Fuzz { seconds } => suites::fuzz(seconds),
         Task::Namespaces => suites::namespaces(totals),
         Task::Clients => clients::test(totals),
+        Task::OtherClients => other_clients::test(totals),
         Task::InstallC(options) => install::install(&options),
         Task::Smoke => smoke::run(),
         Task::Instructions(options) => instructions::check(&options),

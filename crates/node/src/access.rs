@@ -118,6 +118,11 @@ impl Guard {
         self.user.as_ref()
     }
 
+    /// The user whose rights were looked at last.
+    pub(crate) fn checked_user(&self) -> Option<&Arc<User>> {
+        self.user.as_ref()
+    }
+
     #[cold]
     fn renew(&mut self) {
         self.version = self.authority.version();

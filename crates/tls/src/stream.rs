@@ -72,9 +72,14 @@ impl<W: Wire> Stream<W> {
     /// Sends from the front of `bytes`.
     ///
     /// As long as [`Progress::Blocked`] is returned, a part of the bytes may be sealed already: the next call must begin
-    /// with the same bytes, to which others may have been added.
+    /// with the same bytes, to which others may have been added, and have [`held_bytes`](Self::held_bytes) at least.
     pub fn send(&mut self, bytes: &[u8]) -> Progress {
         self.send_pieces(&[IoSlice::new(bytes)])
+    }
+
+    /// Bytes that the next call of [`send`](Self::send) must have at least, because they are sealed.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// As [`send`](Self::send), from the front of several pieces.

@@ -85,6 +85,20 @@ fn redis_clients_must_say_who_they_are() {
     assert_eq!(third.ask("HELLO 3 AUTH app secret").unwrap(), "%7");
 }
 
+#[test]
+fn a_connection_tells_its_own_user() {
+    let rig = Rig::start(&format!("user app on {} ~* +@all\nuser default on nopass ~* +@read", hash()));
+    let _other = rig.client();
+    let mut client = rig.user("app");
+    let mut told = |command: &str, lines: usize| {
+        client.send(format!("CLIENT {command}\r\n")).unwrap();
+        let lines: Vec<_> = (0..=lines + 1).map(|_| client.line().unwrap()).collect();
+        lines.concat().matches(" user=").count() + 10 * lines.concat().matches(" user=app ").count()
+    };
+    // Not that of another, which it does not know.
+    assert_eq!((told("INFO", 1), told("LIST", 2)), (11, 11));
+}
+
 /// What a client may send before it has said who it is, is bounded as in Redis.
 #[test]
 fn strangers_send_little() {

@@ -115,7 +115,6 @@ fn slabs<M: Mode>(store: &Engine<M>, emit: Emit<'_>) {
         slab("total_chunks", stats.items);
         slab("used_chunks", stats.items);
         slab("free_chunks", 0);
-        slab("mem_requested", stats.item_bytes);
         slab("cmd_set", stats.stored);
         // Not counted by class, but memcached_exporter takes no class without them.
         slab("cas_hits", 0);

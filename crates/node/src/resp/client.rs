@@ -47,6 +47,7 @@ pub(super) fn connection<M: Mode, P: Placement>(
         }
         Id::Reset => {
             session.reset();
+            rename(cx, session, b"");
             compose::simple(tx, "RESET");
         }
         Id::Select => match integer(call.argument(1)).and_then(|index| i32::try_from(index).ok()) {
@@ -122,7 +123,7 @@ fn hello<M: Mode, P>(
     }
     session.version = version;
     if let Some(name) = name {
-        session.name = name.into();
+        rename(cx, session, name);
     }
     let proto = if version == Version::Two { 2 } else { 3 };
     compose::map(tx, 7, version);
@@ -156,6 +157,12 @@ fn checked_name(name: &[u8]) -> Result<&[u8], Failure> {
         return Err("ERR Client names cannot contain spaces, newlines or special characters.".into());
     }
     Ok(name)
+}
+
+/// Gives the connection a name that CLIENT LIST shows to others too.
+fn rename<M: Mode, P>(cx: &Context<'_, M, P>, session: &mut RespSession, name: &[u8]) {
+    session.name = name.into();
+    cx.admin.name_client(session.id, &String::from_utf8_lossy(name));
 }
 
 /// Executes a subcommand of CLIENT.
@@ -194,8 +201,7 @@ fn set<M: Mode, P>(
 ) -> Result<(), Failure> {
     match call.spec.id {
         Id::ClientSetName => {
-            session.name = checked_name(call.argument(2))?.into();
-            cx.admin.name_client(session.id, &String::from_utf8_lossy(&session.name));
+            rename(cx, session, checked_name(call.argument(2))?);
             Ok(())
         }
         Id::ClientSetInfo => {
@@ -292,9 +298,18 @@ pub(super) fn tell(client: &Client<'_>, session: &RespSession, text: &mut String
         text,
         "id={} addr={peer} laddr={local} fd={descriptor} name={name} age={age_s} idle={idle_s} flags={letters} db=0 \
          sub={subscribed} psub=0 ssub=0 multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem=0 \
-         tot-mem=0 events=r user=default redir={redirected}",
+         tot-mem=0 events=r redir={redirected}",
         told(*number)
     );
+    let user = match &session.guard {
+        None => Some("default"),
+        Some(guard) if is_own => guard.checked_user().map(|user| user.name()),
+        // Only a connection itself knows its user.
+        Some(_) => None,
+    };
+    if let Some(user) = user {
+        let _ = write!(text, " user={user}");
+    }
     if is_own {
         let [library, version] = session.library.each_ref().map(|name| String::from_utf8_lossy(name));
         let _ = write!(text, " resp={resp} lib-name={library} lib-ver={version}");

@@ -119,10 +119,10 @@ fn keys(call: &Call<'_>, tx: &mut Vec<u8>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// COMMAND LIST with its filters.
+/// COMMAND LIST with its filters. It lists subcommands too, which COMMAND COUNT does not count.
 fn list(call: &Call<'_>, tx: &mut Vec<u8>) -> Result<(), Failure> {
     let wanted: Vec<&Spec> = match call.command.len() {
-        2 => tops().collect(),
+        2 => specs().iter().collect(),
         5 if call.is(2, "filterby") => {
             let filter = call.argument(4).to_ascii_lowercase();
             if filter.len() > glob::PATTERN_BYTES_MAX {
@@ -131,7 +131,8 @@ fn list(call: &Call<'_>, tx: &mut Vec<u8>) -> Result<(), Failure> {
             match call.argument(3).to_ascii_lowercase().as_slice() {
                 b"module" => Vec::new(),
                 b"aclcat" => {
-                    tops().filter(|spec| categories_of(spec).any(|name| name.as_bytes() == filter)).collect()
+                    let is_wanted = |spec: &&Spec| categories_of(spec).any(|name| name.as_bytes() == filter);
+                    specs().iter().filter(is_wanted).collect()
                 }
                 b"pattern" => {
                     specs().iter().filter(|spec| glob::matches(&filter, spec.name.as_bytes())).collect()

@@ -152,6 +152,18 @@ impl Stream {
         }
     }
 
+    /// Bytes that the next call must send at least, because a blocked one has sealed them.
+    #[inline]
+    pub(crate) fn held_bytes(&self) -> usize {
+        match self {
+            Self::Plain(_) => 0,
+            Self::Sealed(sealed) => sealed.held_bytes(),
+            Self::Tls(tls) => tls.held_bytes(),
+            #[cfg(test)]
+            Self::Scripted(script) => script.held_bytes(),
+        }
+    }
+
     /// Sends from the front of several pieces in one call; with `more`, bytes follow at once.
     #[inline]
     pub(crate) fn send_pieces(&mut self, pieces: &[IoSlice<'_>], more: bool) -> Progress {

@@ -94,7 +94,7 @@ impl<M: Mode> Transfer<M> {
 }
 
 /// Sends at most `limit_bytes` of the connection's replies, and of `value` and `tail` from offset `sent_bytes`
-/// on.
+/// on, or what is sealed already.
 fn send(
     connection: &mut Connection,
     (value, tail): (&[u8], &[u8]),
@@ -102,6 +102,8 @@ fn send(
     limit_bytes: usize,
     moved_bytes: &mut u64,
 ) -> Slice {
+    // A worker with longer slices may have begun.
+    let limit_bytes = limit_bytes.max(connection.stream.held_bytes());
     let head = connection.output.bytes();
     let value_left = &value[(*sent_bytes).min(value.len())..];
     let tail_left = &tail[sent_bytes.saturating_sub(value.len())..];
