@@ -388,11 +388,11 @@ where
     rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
     let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
-    let watch = Arc::new(Watch::new(config.watch, histograms(&workers), config.clock));
     let shared = Shared {
         rack: rack.map(Arc::new),
         checks: Checks::new(config.access.as_ref()),
         workers_left: AtomicUsize::new(workers.len()),
+        watch: Arc::new(Watch::new(config.watch, histograms(&workers), config.clock)),
         receiving: Arc::new(Receiving::new(in_force.tuning.receive_memory_bytes)),
         plan: Arc::new(PlanCell::new(in_force)),
         store,
@@ -407,7 +407,6 @@ where
         counters_baseline: Mutex::default(),
         prefixes: Prefixes::new(config.detail_prefixes_max),
         settings_changes: Mutex::default(),
-        watch,
         native,
         tier,
         tracking: Tracking::new(config.tracking_keys_max, config.buffer_bytes_max),
