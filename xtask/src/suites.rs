@@ -27,12 +27,12 @@ const HUGE_TESTS: &str = "65536";
 /// would have other features, and be built once more.
 const SERVER_TESTS: [&str; 7] =
     ["test", "--workspace", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
-/// Without `resp_execute`, whose comparison of split and whole input still finds harmless differences.
-const FUZZ_TARGETS: [&str; 11] = [
+const FUZZ_TARGETS: [&str; 12] = [
     "memcache_parse",
     "memcache_packet",
     "memcache_execute",
     "memcache_reply",
+    "resp_execute",
     "resp_reply",
     "resp_request",
     "native_request",

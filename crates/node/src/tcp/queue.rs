@@ -89,7 +89,8 @@ impl<I: Io> RxQueue<I> {
     }
 }
 
-/// Connections to be visited because of what others do. Each is listed once until it is visited.
+/// Connections to be visited because of what others do. Each is listed once, and again for each time that it was emptied
+/// before the queue was polled.
 #[derive(Default)]
 pub(crate) struct Calls {
     are_there: AtomicBool,
