@@ -12,7 +12,10 @@ use crate::{
 use minos_base::Seconds;
 use minos_region::Offset;
 use minos_sync::{Access, AnyWriter};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{
+    Ordering::{Acquire, Relaxed},
+    fence,
+};
 
 /// Chains by which a sweep looks ahead, so that their cache misses overlap with its work.
 const AHEAD_BUCKETS: u64 = 4;
@@ -62,6 +65,20 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         if let Some(observer) = observer {
             observer.flushed();
         }
+    }
+}
+
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// A number that each flush changes. What is read after it and stored in an [`Engine::entry`] that is taken while the
+    /// number is still the same is older than no flush.
+    pub fn flushes(&self) -> u64 {
+        let numbers = self.partitions.iter().map(|partition| {
+            let region = self.memory.region();
+            partition.index.generation(region).number()
+        });
+        let sum = numbers.sum();
+        fence(Acquire);
+        sum
     }
 }
 

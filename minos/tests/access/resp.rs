@@ -176,6 +176,10 @@ fn users_of_redis_have_their_rights_and_no_others() {
     assert_eq!(half.ask("MULTI").unwrap(), "+OK");
     assert!(half.ask("SET c:1 x").unwrap().starts_with("-NOPERM"));
     assert!(half.ask("EXEC").unwrap().starts_with("-EXECABORT"));
+    // Nor may it wait for the check of a password.
+    assert_eq!(half.ask("MULTI").unwrap(), "+OK");
+    assert_eq!(half.ask("AUTH reader secret").unwrap(), "-ERR Command not allowed inside a transaction");
+    assert!(half.ask("EXEC").unwrap().starts_with("-EXECABORT"));
     // A large value of a key that is not theirs.
     half.send(format!("*3\r\n$3\r\nSET\r\n$3\r\nc:1\r\n$700000\r\n{}\r\n", "x".repeat(700_000))).unwrap();
     assert!(half.line().unwrap().starts_with("-NOPERM"));

@@ -23,6 +23,12 @@ const WATCHED_MAX: usize = 1024;
 /// Keeps a command for EXEC.
 pub(super) fn queue<M: Mode>(session: &mut RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
     let transaction = &mut session.transaction;
+    // The thread that checks passwords and reads files would be waited for in the middle of the step.
+    let waits = matches!(call.spec.id, Id::Auth | Id::Hello | Id::AclLoad | Id::AclSave);
+    if waits && session.guard.is_some() {
+        transaction.is_broken = true;
+        return fail("ERR Command not allowed inside a transaction");
+    }
     let bytes: usize = call.command.arguments(0).map(|argument| argument.len() + 24).sum();
     if transaction.queued.len() + bytes > session.limits.command_bytes_max {
         transaction.is_broken = true;

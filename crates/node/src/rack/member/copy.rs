@@ -286,8 +286,13 @@ impl<M: Mode> Copier<M> {
     ) -> Result<(), CopyError> {
         let hash = self.store.hash(key);
         for _ in 0..READS_MAX {
+            let flushes = self.store.flushes();
             match source.read(micro_shard, hash, key, now) {
-                Answer::Found(meta) => return self.insert(hash, key, (&source.value, meta), now),
+                Answer::Found(meta) => {
+                    if self.insert(hash, key, (&source.value, meta), now, flushes)? {
+                        return Ok(());
+                    }
+                }
                 Answer::Missing => {
                     self.store.entry(hash, key, now).remove();
                     return Ok(());
@@ -298,23 +303,31 @@ impl<M: Mode> Copier<M> {
         Err(CopyError::Unreadable)
     }
 
+    /// Stores an item that was read when the table had seen so many `flushes`; false if there was one since. The owner was
+    /// flushed before, so that what it shows now is right.
     pub(super) fn insert(
         &self,
         hash: KeyHash,
         key: &[u8],
         (value, meta): (&[u8], ItemMeta),
         now: Seconds,
-    ) -> Result<(), CopyError> {
+        flushes: u64,
+    ) -> Result<bool, CopyError> {
+        let entry = || Some(self.store.entry(hash, key, now)).filter(|_| self.store.flushes() == flushes);
         let inserted = if value.len() < LARGE_BYTES {
-            self.store.entry(hash, key, now).insert(&[value], meta)
+            entry().map(|mut entry| entry.insert(&[value], meta))
         } else {
-            self.store.reserve(hash, key, value.len() as u64).and_then(|mut reservation| {
-                reservation.value_mut().copy_from_slice(value);
-                reservation.settle();
-                self.store.entry(hash, key, now).commit(reservation, meta)
-            })
+            let reserved = self.store.reserve(hash, key, value.len() as u64);
+            let mut reservation = reserved.map_err(|_| CopyError::NoMemory)?;
+            reservation.value_mut().copy_from_slice(value);
+            reservation.settle();
+            entry().map(|mut entry| entry.commit(reservation, meta))
         };
-        inserted.map(drop).map_err(|_| CopyError::NoMemory)
+        match inserted {
+            None => Ok(false),
+            Some(Ok(_)) => Ok(true),
+            Some(Err(_)) => Err(CopyError::NoMemory),
+        }
     }
 
     fn warn(&self, from: ServerId, error: &dyn std::error::Error) {

@@ -111,6 +111,7 @@ impl<M: Mode> Copier<M> {
         let wanted = jobs.values().map(|job| (job.id.micro_shard.0, job.epoch)).collect();
         let mut request = Request::Walk(wanted);
         while !self.stop.is_requested() {
+            let flushes = self.store.flushes();
             let reply = self.afar.ask(from, &request)?;
             failed.extend(reply.lost.into_iter().map(MicroShard));
             for item in reply.items {
@@ -118,7 +119,7 @@ impl<M: Mode> Copier<M> {
                 let Some(job) = jobs.get(&micro_shard).filter(|_| !failed.contains(&micro_shard)) else {
                     continue;
                 };
-                if let Err(error) = self.keep(job, item) {
+                if let Err(error) = self.keep(job, item, flushes) {
                     tracing::warn!(micro_shard = micro_shard.0, %error, "a micro-shard is not copied");
                     failed.insert(micro_shard);
                 }
@@ -139,17 +140,23 @@ impl<M: Mode> Copier<M> {
         let mut left = hashes.as_slice();
         while !left.is_empty() {
             let asked = &left[..left.len().min(HASHES_MAX)];
+            let flushes = self.store.flushes();
             let reply = self.afar.ask(from, &question(asked))?;
             let answered = asked.get(..reply.answered as usize).filter(|answered| !answered.is_empty());
             let answered = answered.filter(|_| reply.lost.is_empty()).ok_or(CopyError::Unreadable)?;
-            self.take_items(answered, reply.items)?;
+            self.take_items(answered, reply.items, flushes)?;
             left = &left[answered.len()..];
         }
         Ok(())
     }
 
     /// Takes in the items with these hashes; there are no others at their owner.
-    fn take_items(&mut self, asked: &[(&CopyJob, KeyHash)], items: Vec<Item>) -> Result<(), CopyError> {
+    fn take_items(
+        &mut self,
+        asked: &[(&CopyJob, KeyHash)],
+        items: Vec<Item>,
+        flushes: u64,
+    ) -> Result<(), CopyError> {
         let mut there = vec![Vec::new(); asked.len()];
         for item in &items {
             let position = item.tag as usize;
@@ -162,18 +169,20 @@ impl<M: Mode> Copier<M> {
         for ((job, hash), there) in asked.iter().zip(&there) {
             self.forget(job.id.micro_shard, *hash, there);
         }
-        items.into_iter().try_for_each(|item| self.keep(asked[item.tag as usize].0, item))
+        items.into_iter().try_for_each(|item| self.keep(asked[item.tag as usize].0, item, flushes))
     }
 
-    /// Stores an item, after the rest of its value has come.
-    fn keep(&mut self, job: &CopyJob, item: Item) -> Result<(), CopyError> {
+    /// Stores an item, after the rest of its value has come, or all of it again if there was a flush since `flushes`.
+    fn keep(&mut self, job: &CopyJob, item: Item, flushes: u64) -> Result<(), CopyError> {
         let Item { meta, value_bytes, key, part, .. } = item;
         if self.rack.micro_shard(&key) != job.id.micro_shard.0 {
             return Err(CopyError::Unreadable);
         }
         let hash = self.store.hash(&key);
-        if part.len() as u64 == value_bytes {
-            return self.insert(hash, &key, (&part, meta), self.clock.seconds());
+        if part.len() as u64 == value_bytes
+            && self.insert(hash, &key, (&part, meta), self.clock.seconds(), flushes)?
+        {
+            return Ok(());
         }
         for _ in 0..READS_MAX {
             if self.fetch(job, hash, &key)? {
@@ -183,8 +192,9 @@ impl<M: Mode> Copier<M> {
         Err(CopyError::Unreadable)
     }
 
-    /// Fetches a value piece by piece into its place; false if it was replaced meanwhile.
+    /// Fetches a value piece by piece into its place; false if it was replaced or flushed meanwhile.
     fn fetch(&mut self, job: &CopyJob, hash: KeyHash, key: &[u8]) -> Result<bool, CopyError> {
+        let flushes = self.store.flushes();
         let Some(first) = self.piece(job, key, 0)? else {
             self.store.entry(hash, key, self.clock.seconds()).remove();
             return Ok(true);
@@ -212,6 +222,9 @@ impl<M: Mode> Copier<M> {
         }
         reservation.settle();
         let mut entry = self.store.entry(hash, key, self.clock.seconds());
+        if self.store.flushes() != flushes {
+            return Ok(false);
+        }
         entry.commit(reservation, last.meta).map_err(|_| CopyError::NoMemory)?;
         Ok(true)
     }
