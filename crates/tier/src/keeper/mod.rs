@@ -86,6 +86,7 @@ impl Keeper {
         let examiner = Examiner::new(&tier)?;
         tier.engine.know_journal(log.journal_number());
         tier.publish_lives(&log);
+        tier.publish(&log, lane.counts());
         tier.epochs.publish(log.epoch());
         let mut keeper = Self {
             lives_shown: log.lives_given(),
