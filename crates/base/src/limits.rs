@@ -8,11 +8,6 @@ pub const KEY_BYTES_MAX: usize = 250;
 /// Longest key of an item, in bytes. Only clients of Redis' protocol can name one of more than [`KEY_BYTES_MAX`].
 pub const ITEM_KEY_BYTES_MAX: usize = 64 << 10;
 
-/// Room that an item needs for its value, in bytes, with what its key has beyond [`KEY_BYTES_MAX`].
-pub const fn room_for_value(key_bytes: usize, value_bytes: u64) -> u64 {
-    value_bytes + key_bytes.saturating_sub(KEY_BYTES_MAX) as u64
-}
-
 /// Requests taken from one RX queue in one burst (Minos §5.2, B = 32).
 pub const BURST_MAX: usize = 32;
 

@@ -78,6 +78,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             memory,
             value_bytes_max: AtomicU64::new(config.value_bytes_max.min(VALUE_BYTES_MAX)),
             value_bytes_room: value_bytes_room::<M>(config),
+            flushes: AtomicU64::new(0),
             chain_buckets_max: config.chain_buckets_max.max(1),
             buffers: Arc::new(Buffers::new(config.buffer_bytes())),
             prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),

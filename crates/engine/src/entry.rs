@@ -15,10 +15,7 @@ use crate::{
     store::{Engine, Writing},
     versions,
 };
-use minos_base::{
-    KeyHash, Seconds,
-    limits::{ITEM_KEY_BYTES_MAX, room_for_value},
-};
+use minos_base::{KeyHash, Seconds};
 use minos_region::{Offset, Region};
 use minos_sync::{
     Access, AnyWriter, Crcw,
@@ -160,9 +157,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     #[inline(never)]
     fn insert_parts(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
         let sizes = (self.key.len(), value.iter().map(|part| part.len() as u64).sum());
-        let is_possible = sizes.0 <= ITEM_KEY_BYTES_MAX
-            && room_for_value(sizes.0, sizes.1) <= self.writing.engine.value_bytes_max();
-        if !is_possible {
+        if !self.writing.engine.may_hold(sizes.0, sizes.1) {
             return self.refuse(sizes.1);
         }
         if !self.writing.engine.is_inline(sizes.1) {

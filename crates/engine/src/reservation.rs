@@ -3,10 +3,7 @@
 use crate::{
     buffers::Buffer, entry::Entry, item::ItemMeta, mode::Mode, partition::OutOfMemory, store::Engine,
 };
-use minos_base::{
-    KeyHash,
-    limits::{ITEM_KEY_BYTES_MAX, room_for_value},
-};
+use minos_base::KeyHash;
 use minos_region::{Exclusive, Offset, Settled};
 use minos_sync::{
     Access, Crcw,
@@ -134,7 +131,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 
     fn space_for(&self, key_bytes: usize, value_bytes: u64) -> Option<Space> {
-        if key_bytes > ITEM_KEY_BYTES_MAX || room_for_value(key_bytes, value_bytes) > self.value_bytes_max() {
+        if !self.may_hold(key_bytes, value_bytes) {
             return None;
         }
         if self.is_inline(value_bytes) {

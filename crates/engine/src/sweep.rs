@@ -12,10 +12,7 @@ use crate::{
 use minos_base::Seconds;
 use minos_region::Offset;
 use minos_sync::{Access, AnyWriter};
-use std::sync::atomic::{
-    Ordering::{Acquire, Relaxed},
-    fence,
-};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Chains by which a sweep looks ahead, so that their cache misses overlap with its work.
 const AHEAD_BUCKETS: u64 = 4;
@@ -72,13 +69,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// A number that each flush changes. What is read after it and stored in an [`Engine::entry`] that is taken while the
     /// number is still the same is older than no flush.
     pub fn flushes(&self) -> u64 {
-        let numbers = self.partitions.iter().map(|partition| {
-            let region = self.memory.region();
-            partition.index.generation(region).number()
-        });
-        let sum = numbers.sum();
-        fence(Acquire);
-        sum
+        // Acquire: what is read next is not read before. The partition's lock orders the rest.
+        self.flushes.load(Acquire)
     }
 }
 
@@ -88,6 +80,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let (region, index) = (self.region(), &self.partition.index);
         let next = index.generation(region).next(self.writer.sweep.clean_generation);
         index.set_generation(region, next);
+        self.engine.flushes.fetch_add(1, Relaxed);
         self.partition.counts.flush();
         let buckets = 1 + index.buckets(region) / FLUSHES_A_PASS;
         M::flushes(self);

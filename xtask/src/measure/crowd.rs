@@ -16,6 +16,7 @@ use super::{
     contestants::{self, Contestant},
     driver::{self, Measurement, Pace},
     report::{Report, cell},
+    turn,
 };
 
 const QUIET: &str = "xtask/workloads/quiet.toml";
@@ -74,7 +75,6 @@ fn once(
     millis: u32,
     samples: &mut [Samples; 3],
 ) -> anyhow::Result<()> {
-    Pace::Spin.pause(driver::WARMUP_MS + millis);
     let measurement = Measurement {
         target: &contestant.target(),
         server_pid: contestant.pid(),
@@ -85,8 +85,8 @@ fn once(
         millis,
         arguments: &["--workload", QUIET],
     };
-    let result = measurement.run(program)?;
-    ensure!(result["errors"] == 0 && result["lost"] == 0, "{}: {result}", contestant.name);
+    let result = turn::run(program, &measurement)?;
+    ensure!(turn::is_answered(&result, 0.0), "{}: {result}", contestant.name);
     for (samples, percentile) in samples.iter_mut().zip(PERCENTILES) {
         samples.push(result["latency_us"]["small"][percentile].as_f64().unwrap_or(f64::NAN));
     }
