@@ -52,7 +52,8 @@ use std::{
 pub type CacheMode<B = Wide> = LogMode<B, MemoryOnly>;
 
 /// Cache lines of a bucket: 21 slots, where those of MICA have 15 (MICA §4.3.2). All but the first are only
-/// there while it is needed.
+/// there while it is needed. A bucket full of items that are all there gets longer: while the index grows, one of a
+/// hundred thousand buckets or so is to be split when it has more.
 const LINES_MAX: usize = 3;
 
 /// Words behind the key of an item with a large value.
@@ -662,11 +663,11 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
     ) -> Result<Place, OutOfMemory> {
         let region = writing.region();
         let index = &writing.partition.index;
-        let lines_max = if T::IS_TIERED { writing.engine.chain_buckets_max } else { LINES_MAX };
-        let append = || relink::append(writing.engine.memory(), index, head, slot, lines_max);
-        let appended = match append() {
+        let chain_max = writing.engine.chain_buckets_max;
+        let append = |lines_max| relink::append(writing.engine.memory(), index, head, slot, lines_max);
+        let appended = match append(if T::IS_TIERED { chain_max } else { LINES_MAX }) {
             // A slot on flash is worth more than the oldest segment in memory.
-            Err(Unappended::NoMemory) if T::IS_TIERED && Self::make_room(writing) => append(),
+            Err(Unappended::NoMemory) if T::IS_TIERED && Self::make_room(writing) => append(chain_max),
             appended => appended,
         };
         if let Ok(place) = appended {
@@ -683,8 +684,14 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         };
         let Some(place) = chain::places(region, head).max_by_key(age) else { return Err(OutOfMemory) };
         let oldest = place.slot(region);
+        let evicted = Self::locate(log, region, oldest);
+        if evicted.is_some()
+            && let Ok(place) = append(chain_max)
+        {
+            return Ok(place);
+        }
         relink::replace::<A>(region, place, slot);
-        if let Some(item) = Self::locate(log, region, oldest) {
+        if let Some(item) = evicted {
             writing.partition.counts.evicted_index.add(1);
             let key = writing.key_to_tell(item);
             writing.retire(oldest);

@@ -18,7 +18,7 @@ const PARTITION_BYTES_MIN: u64 = 4 << 20;
 /// An upper bound of the bytes that the heap adds to a large value.
 const RESERVE_SLACK_BYTES: u64 = 4 << 10;
 
-/// Default maximum number of buckets in a store's chain. Unless keys are chosen to collide, a chain has only
+/// Default maximum number of buckets in a chain. Unless keys are chosen to collide, a chain has only
 /// a few, if there is memory for the index to grow.
 pub const CHAIN_BUCKETS_MAX: usize = 64;
 
@@ -80,9 +80,10 @@ pub struct StoreConfig {
     /// Memory outside the table, in bytes, for buffers of large values whose place held small items before;
     /// `None` is a sixteenth of the table's memory. There is always room for one value.
     pub buffer_bytes_max: Option<u64>,
-    /// Buckets of the longest chain of a store, of 7 items each: an item that would make it
-    /// longer is refused. Chains get long if a client computes keys that collide, or if there
-    /// is no memory for the index to grow.
+    /// Buckets of the longest chain, of 7 items each. An item that would make it longer is refused by a store; in a
+    /// cache the oldest of the chain makes room, in one of more than three buckets as soon as some of its items are
+    /// evicted. Chains get long if a client computes keys that collide, or if there is no memory for the index to
+    /// grow.
     pub chain_buckets_max: usize,
     /// Operations of a burst whose cache misses overlap, from 1 to
     /// [`BURST_MAX`]; with 1 nothing is prefetched.

