@@ -95,6 +95,9 @@ enum Task {
     Ways(ways::WaysOptions),
     /// Measure the figures of the README: minos beside memcached and Redis, in turn
     Measure(measure::MeasureOptions),
+    /// Measure on a machine of many processors: throughput by workers, engine, small requests beside large ones, the
+    /// designs of dispatch, a rack
+    Evaluate(measure::EvaluateOptions),
     /// Test the page of the admin endpoint in a headless Chromium, which is installed if it is missing, and take the
     /// pictures of it and of `minos top` in docs/figures; no part of the gate
     Page,
@@ -171,6 +174,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Ucx(options) => ucx::test(&options, totals),
         Task::Ways(options) => ways::print(&options),
         Task::Measure(options) => measure::run(&options),
+        Task::Evaluate(options) => measure::evaluate(&options),
         Task::Page => page::test(),
         Task::Pauses { millis } => {
             measure::print_pauses(Duration::from_millis(millis));

@@ -9,11 +9,10 @@ const PARTITIONS_MAX: u32 = 1 << PARTITION_BITS_MAX;
 /// Highest bits of a hash that choose a table among several and a partition of it.
 pub(crate) const PARTITION_BITS_MAX: u32 = 16;
 
-/// Default number of partitions; smaller stores have fewer.
-const PARTITIONS_DEFAULT: u64 = 16;
-
-/// Default least memory of a partition, in bytes.
-const PARTITION_BYTES_MIN: u64 = 4 << 20;
+/// Default numbers of partitions: up to 16 of 4 MiB and more, then up to 256 of 16 MiB and more. Writers lock a partition,
+/// so that many threads need many: with 16 threads and half of the operations PUTs, 256 partitions execute three times
+/// as many operations as 16.
+const PARTITIONS_BY_BYTES: [(u64, u64); 2] = [(16, 4 << 20), (256, 16 << 20)];
 
 /// An upper bound of the bytes that the heap adds to a large value.
 const RESERVE_SLACK_BYTES: u64 = 4 << 10;
@@ -61,7 +60,8 @@ pub struct StoreConfig {
     pub memory_bytes: u64,
     /// Where the memory comes from.
     pub backing: Backing,
-    /// Number of partitions, a power of two up to 65 536. `None`: 16, fewer for small stores.
+    /// Number of partitions, a power of two up to 65 536. `None`: 16, fewer in less than 64 MiB, up to 256 in more than
+    /// 256 MiB.
     pub partitions: Option<u32>,
     /// Seed of the key hash.
     pub hash_seed: u64,
@@ -138,8 +138,8 @@ impl StoreConfig {
     }
 
     pub(crate) fn partition_count(&self) -> Result<u32, CreateError> {
-        let by_memory = self.memory_bytes / PARTITION_BYTES_MIN;
-        let default = by_memory.clamp(1, PARTITIONS_DEFAULT).ilog2();
+        let by_memory = PARTITIONS_BY_BYTES.map(|(most, bytes_min)| most.min(self.memory_bytes / bytes_min));
+        let default = by_memory.into_iter().fold(1, u64::max).ilog2();
         let partitions = self.partitions.unwrap_or(1 << default);
         let bits = u64::from(self.shard_bits) + u64::from(partitions.max(1).ilog2());
         if partitions.is_power_of_two() && bits <= u64::from(PARTITION_BITS_MAX) {

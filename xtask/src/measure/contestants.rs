@@ -239,6 +239,11 @@ pub(crate) fn redis(cpus: &str) -> anyhow::Result<Contestant> {
     redis_at(cpus, |port| format!("--port {port}"))
 }
 
+/// The same with `threads` threads for its clients, which read requests, too.
+pub(crate) fn redis_with_threads(cpus: &str, threads: u32) -> anyhow::Result<Contestant> {
+    redis_at(cpus, |port| format!("--port {port} --io-threads {threads} --io-threads-do-reads yes"))
+}
+
 /// The same, over TLS alone.
 pub(crate) fn redis_over_tls(cpus: &str, cert: &str, key: &str) -> anyhow::Result<Contestant> {
     redis_at(cpus, |port| {

@@ -51,7 +51,7 @@ pub(super) struct Measurement<'a> {
     pub(super) target: &'a str,
     pub(super) server_pid: u32,
     /// The arguments that place the driver's threads.
-    pub(super) threads: &'static [&'static str],
+    pub(super) threads: &'a [&'a str],
     pub(super) pace: Pace,
     /// Time to wait for answers after the last request.
     pub(super) drain: &'static str,

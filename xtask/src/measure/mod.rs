@@ -9,6 +9,7 @@ mod crowd;
 mod dispatch;
 mod driver;
 mod engine;
+mod evaluate;
 mod eviction;
 mod files;
 mod flash;
@@ -25,6 +26,7 @@ mod rack_moves;
 mod rack_peers;
 mod rack_tax;
 mod report;
+mod stolen;
 mod tails;
 mod tls;
 mod turn;
@@ -40,6 +42,7 @@ use serde_json::Value;
 
 use crate::command::target;
 use contestants::Contestant;
+pub(crate) use evaluate::{EvaluateOptions, run as evaluate};
 pub(crate) use pauses::print as print_pauses;
 
 /// The figures, in the order in which they are measured.
@@ -212,7 +215,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "crowd" => crowd::measure(&program, rounds, options.millis.unwrap_or(1000))?,
             "memory" => memory::measure(&bench)?,
             "rack" => rack::measure(&program, rounds, options.millis.unwrap_or(1000))?,
-            "rack-moves" => rack_moves::measure(&program)?,
+            "rack-moves" => rack_moves::measure(&program, None)?,
             "rack-kill" => rack_kill::measure(&program, rounds * KILLS_A_ROUND)?,
             "rack-tax" => rack_tax::measure(&program)?,
             "idle" => idle::measure(&program, options.seconds.unwrap_or(30), &options.disk)?,

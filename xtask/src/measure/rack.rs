@@ -34,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The first port of each rack, apart from each other.
 const PORTS: [u16; 3] = [14_300, 14_320, 14_340];
 
-/// A rack under measurement, all of whose nodes are bound to the first processor.
+/// A rack under measurement, all of whose nodes are bound to the first processor until they are spread.
 pub(super) struct Rack {
     name: &'static str,
     process: Child,
@@ -160,7 +160,9 @@ impl Rack {
     pub(super) fn wait_until_attached(&self, node: usize) -> anyhow::Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
-            let stats = Client::connect(self.address_of(node))?.stats("rack")?;
+            let mut client =
+                Client::connect(self.address_of(node)).with_context(|| format!("node {node}"))?;
+            let stats = client.stats("rack")?;
             if stats.iter().filter(|(_, value)| value == "attached").count() == self.pids.len() - 1 {
                 return Ok(());
             }
@@ -214,6 +216,17 @@ impl Drop for Rack {
         Command::new("kill").arg(self.process.id().to_string()).status().ok();
         self.process.wait().ok();
     }
+}
+
+/// Gives each process a processor of its own, of so many, in turn.
+pub(super) fn spread(pids: &[u32], processors: usize) -> anyhow::Result<()> {
+    for (at, pid) in pids.iter().enumerate() {
+        let mut command = Command::new("taskset");
+        command.args(["-a", "-c", "-p", &(at % processors).to_string(), &pid.to_string()]);
+        let status = command.stdout(Stdio::null()).status()?;
+        ensure!(status.success(), "{command:?} ended with {status}");
+    }
+    Ok(())
 }
 
 /// A counter among statistics.

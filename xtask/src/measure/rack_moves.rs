@@ -15,7 +15,7 @@ use minos_testkit::Client;
 
 use super::{
     Samples,
-    rack::Rack,
+    rack::{self, Rack},
     report::{Report, cell},
 };
 
@@ -32,18 +32,21 @@ const MOVE_MAX: Duration = Duration::from_secs(20);
 /// A batch of writes: when its replies were complete, and how long that took.
 type Batch = (Instant, Duration);
 
-/// Writes as fast as one connection can into one micro-shard, which moves meanwhile.
-pub(super) fn measure(program: &Path) -> anyhow::Result<Report> {
+/// Writes as fast as one connection can into one micro-shard, which moves meanwhile. With `spread`, each node has a
+/// processor of so many.
+pub(super) fn measure(program: &Path, spread: Option<usize>) -> anyhow::Result<Report> {
+    let place = if spread.is_some() { "each on a processor of its own" } else { "on the first processor" };
     let mut report = Report::new(
         "Writes into a micro-shard that moves",
         &format!(
-            "Measured. Three nodes of one unit on the first processor; one client writes batches of {KEYS} keys of one \
+            "Measured. Three nodes of one unit {place}; one client writes batches of {KEYS} keys of one \
              micro-shard, {VALUE_BYTES} bytes each, through node 2, while the micro-shard moves {MOVES} times between nodes \
              0 and 1. The longest batch during each move is its stall. `cargo xtask measure rack-moves`"
         ),
         &["writes a second", "batch, ms", "stall, ms: median", "p99", "longest", "a move, ms"],
     );
     let rack = Rack::up(program, "three", PORT, (3, 3))?;
+    spread.map_or(Ok(()), |processors| rack::spread(rack.pids(), processors))?;
     let (micro_shard, keys) = keys(&rack)?;
     let (is_over, batches) = (AtomicBool::new(false), Mutex::new(Vec::new()));
     let moves = thread::scope(|scope| {

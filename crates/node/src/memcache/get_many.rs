@@ -206,7 +206,7 @@ fn gather<'a, M: Mode, P>(
     while !group.is_full() {
         let from = *keys;
         let Some(key) = keys.next() else { break };
-        let lookup = Lookup::of(cx, key, intent);
+        let lookup = Lookup::of(cx, key, || intent);
         lookup.prefetch(cx);
         group.push(Wanted { key, lookup, from, following: *keys });
     }

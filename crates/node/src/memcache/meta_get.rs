@@ -216,7 +216,7 @@ impl<'a> MetaGet<'a> {
     /// Answers under the partition's lock.
     fn with_entry<M: Mode, P: Placement>(&self, cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Next<M> {
         let start = tx.len();
-        if let Some(owner) = cx.rack.and_then(|rack| rack.elsewhere(self.key, Intent::Change)) {
+        if let Some(owner) = cx.rack.and_then(|rack| rack.elsewhere(self.key, || Intent::Change)) {
             // Its micro-shard is about to leave: a mark that is set now would be lost.
             return self.ask_owner(cx, owner, tx);
         }

@@ -139,7 +139,8 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
         let is_timed = *end == looked_at;
         let executed = run::<D, M, P>(cx, session, ((command, bytes), is_timed), *lookup, requests_left, tx);
         cx.holes.fill(bytes);
-        if M::HAS_FLASH || cx.rack.is_some() {
+        // In a rack without a coordinator there are no followers.
+        if M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed) {
             session.has_changed |= executed.has_changed(&command.request);
         }
         if M::HAS_FLASH && command.request.may_change() {
@@ -230,7 +231,7 @@ fn parse_burst<'a, D: Dialect, M: Mode, P>(
                 let mut buffer = KeyBuffer::default();
                 let key = command.request.key();
                 let lookup = key.map(|key| {
-                    Lookup::of(cx, key.bytes(&mut buffer), remote::intent(&command, session.is_peer))
+                    Lookup::of(cx, key.bytes(&mut buffer), || remote::intent(&command, session.is_peer))
                 });
                 if let Some(lookup) = &lookup {
                     lookup.prefetch(cx);

@@ -177,6 +177,6 @@ impl<M: Mode, P> Context<'_, M, P> {
     /// True if this node may change a key in this turn.
     #[inline]
     pub(crate) fn may_change(&self, key: &[u8]) -> bool {
-        self.rack.is_none_or(|rack| rack.elsewhere(key, Intent::Change).is_none())
+        self.rack.is_none_or(|rack| rack.elsewhere(key, || Intent::Change).is_none())
     }
 }

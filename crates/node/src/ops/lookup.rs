@@ -22,7 +22,11 @@ pub(crate) struct Lookup<'a> {
 /// Each form of the protocol has a loop of its own for its bursts, so the compiler has to be told that these belong there.
 impl<'a> Lookup<'a> {
     #[inline(always)]
-    pub(crate) fn of<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8], intent: Intent) -> Self {
+    pub(crate) fn of<M: Mode, P>(
+        cx: &Context<'_, M, P>,
+        key: &[u8],
+        intent: impl FnOnce() -> Intent,
+    ) -> Self {
         let hash = cx.store.hash(key);
         let owner = cx.rack.and_then(|rack| rack.elsewhere(key, intent));
         Self { hash, staged: None, owner, staged_there: None }

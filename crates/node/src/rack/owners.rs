@@ -265,8 +265,7 @@ impl<M: Mode> RackView<M> {
     #[inline]
     pub(crate) fn refresh(&mut self, now: Instant) {
         self.refresh_routes();
-        self.right = self.rack.routes.right(now);
-        self.reads_copies = self.right.is_some() && self.rack.routes.is_fresh(now);
+        (self.right, self.reads_copies) = self.rack.routes.rights(now);
         self.me = if self.right.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
     }
 
@@ -334,9 +333,12 @@ impl<M: Mode> RackView<M> {
 
     /// The owner of a key, unless this node may do with it what is intended.
     #[inline]
-    pub(crate) fn elsewhere(&self, key: &[u8], intent: Intent) -> Option<Owner> {
+    pub(crate) fn elsewhere(&self, key: &[u8], intent: impl FnOnce() -> Intent) -> Option<Owner> {
         let (micro_shard, routes) = (self.rack.micro_shard(key), &self.rack.routes);
-        let node = match intent {
+        if routes.is_settled_at(micro_shard, self.me) {
+            return None;
+        }
+        let node = match intent() {
             Intent::ReadCopy if self.reads_copies && routes.is_copied(micro_shard) => {
                 self.counters.copy_reads.count();
                 return None;

@@ -99,6 +99,13 @@ impl Routes {
         }
     }
 
+    /// True if a node may do anything with a key of a micro-shard, and nobody is to hear of it. Else the node may have it
+    /// all the same.
+    #[inline]
+    pub(crate) fn is_settled_at(&self, micro_shard: u32, node: u16) -> bool {
+        self.words[micro_shard as usize].load(Ordering::Relaxed) == node
+    }
+
     /// The node to read a key of a micro-shard at.
     #[inline]
     pub(crate) fn reader(&self, micro_shard: u32) -> u16 {
@@ -213,6 +220,18 @@ impl Routes {
         (self.now_us(now) < self.lease_until_us.load(Ordering::SeqCst)).then_some(Right(number))
     }
 
+    /// The right to answer from now on, if this node has it, and whether copies may be read. Where that does not depend on
+    /// the time, nothing is computed from it.
+    #[inline]
+    pub(crate) fn rights(&self, now: Instant) -> (Option<Right>, bool) {
+        let right = if self.lease_until_us.load(Ordering::SeqCst) == u64::MAX {
+            Some(Right(self.lease.load(Ordering::SeqCst)))
+        } else {
+            self.right(now)
+        };
+        (right, right.is_some() && self.is_fresh(now))
+    }
+
     /// Begins to note the changes of a micro-shard, with none.
     pub(crate) fn note(&self, micro_shard: u32) {
         self.noted().insert(micro_shard, Some(Vec::new()));
@@ -251,7 +270,8 @@ impl Routes {
 
     /// True if copies may be read.
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
-        self.now_us(now) < self.fresh_until_us.load(Ordering::SeqCst)
+        let until_us = self.fresh_until_us.load(Ordering::SeqCst);
+        until_us > 0 && self.now_us(now) < until_us
     }
 
     /// True if a copy of a micro-shard may be read here as long as it is fresh.

@@ -225,7 +225,7 @@ fn with_subcommand<'a, M: Mode, P>(cx: &Context<'_, M, P>, call: Call<'a>) -> Re
     };
     let first = usize::from(spec.keys.first);
     let key = if first > 0 { call.command.argument(first) } else { None };
-    Ok(Call { spec, lookup: key.map(|key| Lookup::of(cx, key, Intent::ReadCopy)), ..call })
+    Ok(Call { spec, lookup: key.map(|key| Lookup::of(cx, key, || Intent::ReadCopy)), ..call })
 }
 
 /// The error for a command that nobody knows, in Redis' words.

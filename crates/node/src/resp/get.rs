@@ -63,7 +63,7 @@ pub(super) fn get<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     let key = call.argument(1);
-    let lookup = call.lookup.unwrap_or_else(|| Lookup::of(cx, key, Intent::ReadCopy));
+    let lookup = call.lookup.unwrap_or_else(|| Lookup::of(cx, key, || Intent::ReadCopy));
     match value(cx, (lookup, key), session.version, tx) {
         Found::Copied | Found::Missing => {}
         Found::Pinned(item) => return end(Next::Away(Work::send(item, LINE_END))),
@@ -95,7 +95,7 @@ pub(super) fn get_many<M: Mode, P: Placement>(
     loop {
         let mut group: ArrayVec<(Lookup<'_>, &[u8]), BURST_MAX> = ArrayVec::new();
         for key in keys.by_ref().take(BURST_MAX) {
-            let lookup = Lookup::of(cx, key, Intent::ReadCopy);
+            let lookup = Lookup::of(cx, key, || Intent::ReadCopy);
             lookup.prefetch(cx);
             group.push((lookup, key));
         }

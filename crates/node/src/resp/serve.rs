@@ -205,7 +205,7 @@ pub(super) fn request<'a, M: Mode, P>(cx: &Context<'a, M, P>, command: Command<'
     let Some(spec) = find(command.name()) else { return Request { call: Err(command) } };
     let first = usize::from(spec.keys.first);
     let key = if first > 0 { command.argument(first) } else { None };
-    let lookup = key.map(|key| Lookup::of(cx, key, Intent::ReadCopy));
+    let lookup = key.map(|key| Lookup::of(cx, key, || Intent::ReadCopy));
     if let Some(lookup) = &lookup {
         lookup.prefetch(cx);
     }

@@ -5,7 +5,6 @@ mod loads;
 mod noise;
 mod runner;
 mod saturation;
-mod stolen;
 mod table;
 
 use std::{fmt::Write as _, path::Path};

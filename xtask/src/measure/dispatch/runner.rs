@@ -6,12 +6,13 @@ use anyhow::{Context, ensure};
 use minos_testkit::Client;
 use serde_json::Value;
 
-use super::{designs::Contest, stolen::Stolen};
+use super::designs::Contest;
 use crate::measure::{
     Samples,
     driver::{self, Measurement, Pace},
     pauses::Pauses,
     plan::{self, Plan},
+    stolen::Stolen,
 };
 
 const DRAIN: &str = "600ms";

@@ -11,38 +11,38 @@ use crate::measure::{
 };
 
 /// Requests of a trace for a closed loop, which the driver repeats.
-const REQUESTS: usize = 200_000;
+pub(in crate::measure) const REQUESTS: usize = 200_000;
 /// Part of the reads that may miss: a cache evicts a key now and then whose bucket is full.
-const MISSES_MAX: f64 = 1e-3;
+pub(in crate::measure) const MISSES_MAX: f64 = 1e-3;
 /// Tries of a rate that exceeds the limit: other load on the machine makes requests late, never early.
-const TRIES: u32 = 2;
+pub(in crate::measure) const TRIES: u32 = 2;
 /// Measurements of a cost that fail before the figure does: on a busy machine, a node may not get its lease in time.
 const FAILURES_MAX: u32 = 5;
 const REST: Duration = Duration::from_secs(2);
 /// Part of its time that the driver may be busy: beyond, it is measured and not the server.
-const BUSY_MAX: f64 = 0.95;
+pub(in crate::measure) const BUSY_MAX: f64 = 0.95;
 
 /// The driver, and where its traces are written.
-pub(super) struct Bench<'a> {
-    pub(super) program: &'a Path,
+pub(in crate::measure) struct Bench<'a> {
+    pub(in crate::measure) program: &'a Path,
     millis: u32,
     trace: tempfile::NamedTempFile,
     random: Random,
     /// Tries in which the driver had no time to spare.
-    pub(super) full: u32,
+    pub(in crate::measure) full: u32,
 }
 
 /// A node and how it is asked.
-pub(super) struct Node<'a> {
-    pub(super) target: String,
-    pub(super) pids: Vec<u32>,
+pub(in crate::measure) struct Node<'a> {
+    pub(in crate::measure) target: String,
+    pub(in crate::measure) pids: Vec<u32>,
     /// Among `pids`.
-    pub(super) number: usize,
-    pub(super) mix: Mix<'a>,
+    pub(in crate::measure) number: usize,
+    pub(in crate::measure) mix: Mix<'a>,
 }
 
 impl<'a> Bench<'a> {
-    pub(super) fn new(program: &'a Path, millis: u32) -> anyhow::Result<Self> {
+    pub(in crate::measure) fn new(program: &'a Path, millis: u32) -> anyhow::Result<Self> {
         let trace = tempfile::Builder::new().suffix(".csv").tempfile()?;
         Ok(Self { program, millis, trace, random: Random::new(1, 0), full: 0 })
     }
@@ -52,13 +52,13 @@ impl<'a> Bench<'a> {
     }
 
     /// Stores keys at a node.
-    pub(super) fn load(&mut self, target: &str, mix: &Mix<'_>) -> anyhow::Result<()> {
+    pub(in crate::measure) fn load(&mut self, target: &str, mix: &Mix<'_>) -> anyhow::Result<()> {
         fs::write(&self.trace, mix.load())?;
         driver::load(self.program, target, &["--workload", &self.workload()])
     }
 
     /// Processor time of an operation, closed loop.
-    pub(super) fn cost(&mut self, node: &Node<'_>, pipeline: &str) -> anyhow::Result<Cost> {
+    pub(in crate::measure) fn cost(&mut self, node: &Node<'_>, pipeline: &str) -> anyhow::Result<Cost> {
         fs::write(&self.trace, node.mix.trace(REQUESTS, None, &mut self.random))?;
         let workload = self.workload();
         let arguments = ["--workload", &workload, "--pipeline", pipeline];
@@ -75,7 +75,11 @@ impl<'a> Bench<'a> {
     }
 
     /// The highest rate at which 99 % of the requests end within the limit, searched from `start`.
-    pub(super) fn rate_within_limit(&mut self, node: &Node<'_>, start: f64) -> anyhow::Result<f64> {
+    pub(in crate::measure) fn rate_within_limit(
+        &mut self,
+        node: &Node<'_>,
+        start: f64,
+    ) -> anyhow::Result<f64> {
         highest_rate(start, |rate| {
             for _ in 0..TRIES {
                 if self.is_within(node, rate)? {

@@ -13,7 +13,7 @@ use super::{
     cluster::{self, Cluster},
     keys::{Keys, Mix},
 };
-use crate::measure::rack::{Rack, count_in};
+use crate::measure::rack::{Rack, count_in, spread};
 
 /// Requests of a client that knows the owners, by which the balance is counted.
 const REQUESTS: usize = 100_000;
@@ -24,32 +24,32 @@ enum Servers {
 }
 
 /// Servers with all keys.
-pub(super) struct Group {
+pub(in crate::measure) struct Group {
     servers: Servers,
     /// The node of each key.
     owners: Vec<usize>,
     /// True if any node answers for any key.
     is_unit: bool,
     /// The part of all requests that each node gets, computed from the popularity of its keys.
-    pub(super) shares: [f64; NODES],
+    pub(in crate::measure) shares: [f64; NODES],
     /// The busiest node over the mean, as counted by the servers themselves.
-    pub(super) counted: f64,
+    pub(in crate::measure) counted: f64,
 }
 
 /// Starts a rack whose units have so many nodes.
-pub(super) fn start_rack(program: &Path, port: u16, unit_size: usize) -> anyhow::Result<Rack> {
+pub(in crate::measure) fn start_rack(program: &Path, port: u16, unit_size: usize) -> anyhow::Result<Rack> {
     let memory = format!("{MEMORY_MIB}m");
     Rack::up_with(program, "a rack of eight", port, (NODES, unit_size), &["--native", "--memory", &memory])
 }
 
 /// The owner of a key as a client knows it.
-pub(super) fn owner_in(client: &blocking::Client, name: &str) -> anyhow::Result<usize> {
+pub(in crate::measure) fn owner_in(client: &blocking::Client, name: &str) -> anyhow::Result<usize> {
     Ok(client.owner(name).context("the rack has no directory")? as usize)
 }
 
 impl Group {
     /// A rack that has started.
-    pub(super) fn rack(
+    pub(in crate::measure) fn rack(
         bench: &mut Bench<'_>,
         keys: &Keys,
         rack: Rack,
@@ -63,7 +63,11 @@ impl Group {
         Self::loaded(bench, keys, Servers::Rack(rack), owners, is_unit)
     }
 
-    pub(super) fn cluster(bench: &mut Bench<'_>, keys: &Keys, program: &Path) -> anyhow::Result<Self> {
+    pub(in crate::measure) fn cluster(
+        bench: &mut Bench<'_>,
+        keys: &Keys,
+        program: &Path,
+    ) -> anyhow::Result<Self> {
         let servers = Servers::Cluster(Cluster::start(program)?);
         let owners = keys.names.iter().map(|name| cluster::owner(name)).collect();
         Self::loaded(bench, keys, servers, owners, false)
@@ -87,14 +91,19 @@ impl Group {
     }
 
     /// The value of `minos bench --target` for a node. A cluster has a protocol of its own.
-    pub(super) fn target(&self, scheme: &str, node: usize) -> String {
+    pub(in crate::measure) fn target(&self, scheme: &str, node: usize) -> String {
         match &self.servers {
             Servers::Rack(rack) => rack.target_of(scheme, node),
             Servers::Cluster(cluster) => cluster.target(node),
         }
     }
 
-    pub(super) fn pids(&self) -> Vec<u32> {
+    /// Gives each server a processor of its own, of so many, in turn.
+    pub(in crate::measure) fn spread(&self, processors: usize) -> anyhow::Result<()> {
+        spread(&self.pids(), processors)
+    }
+
+    pub(in crate::measure) fn pids(&self) -> Vec<u32> {
         match &self.servers {
             Servers::Rack(rack) => rack.pids().to_vec(),
             Servers::Cluster(cluster) => cluster.pids(),
@@ -102,18 +111,18 @@ impl Group {
     }
 
     /// True for a rack whose units have one node.
-    pub(super) fn is_apart(&self) -> bool {
+    pub(in crate::measure) fn is_apart(&self) -> bool {
         matches!(self.servers, Servers::Rack(_)) && !self.is_unit
     }
 
     /// The node that bounds the group: the one with the greatest share; each in its turn, if all are equal.
-    pub(super) fn node_to_ask(&self, round: usize) -> usize {
+    pub(in crate::measure) fn node_to_ask(&self, round: usize) -> usize {
         let hottest = (0..NODES).max_by(|&one, &other| self.shares[one].total_cmp(&self.shares[other]));
         if self.is_unit { round % NODES } else { hottest.unwrap_or(0) }
     }
 
     /// Keys that clients which know the owners ask this node for.
-    pub(super) fn mix<'k>(&self, keys: &'k Keys, node: usize) -> Mix<'k> {
+    pub(in crate::measure) fn mix<'k>(&self, keys: &'k Keys, node: usize) -> Mix<'k> {
         if self.is_unit { keys.all() } else { keys.of_node(&self.owners, node) }
     }
 
@@ -141,7 +150,9 @@ impl Group {
     /// GETs that each node has executed.
     fn gets(&self) -> anyhow::Result<Vec<u64>> {
         let of_rack = |rack: &Rack, node| {
-            let stats = Client::connect(rack.address_of(node))?.stats("")?;
+            let mut client =
+                Client::connect(rack.address_of(node)).with_context(|| format!("node {node}"))?;
+            let stats = client.stats("")?;
             count_in(&stats, "cmd_get").context("no cmd_get")
         };
         match &self.servers {

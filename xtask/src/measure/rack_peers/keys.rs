@@ -8,18 +8,18 @@ use super::NODES;
 
 const KEYS: u32 = 500_000;
 /// Sets of names. Chance decides whether the hottest keys come together.
-pub(super) const SETS: u32 = 11;
+pub(in crate::measure) const SETS: u32 = 11;
 const ALPHA: f64 = 0.99;
-pub(super) const VALUE_BYTES: usize = 32;
+pub(in crate::measure) const VALUE_BYTES: usize = 32;
 
 /// All keys, the hottest first, each with its share of all requests.
-pub(super) struct Keys {
-    pub(super) names: Vec<String>,
+pub(in crate::measure) struct Keys {
+    pub(in crate::measure) names: Vec<String>,
     shares: Vec<f64>,
 }
 
 /// Keys that a node is asked for.
-pub(super) struct Mix<'a> {
+pub(in crate::measure) struct Mix<'a> {
     names: Vec<&'a str>,
     /// The share of all requests of all keys up to each one.
     sums: Vec<f64>,
@@ -27,7 +27,7 @@ pub(super) struct Mix<'a> {
 
 impl Keys {
     /// Keys under the names of a set.
-    pub(super) fn of_set(set: u32) -> Self {
+    pub(in crate::measure) fn of_set(set: u32) -> Self {
         Self::of(set, KEYS)
     }
 
@@ -41,14 +41,16 @@ impl Keys {
     }
 
     /// The share of all requests that are for keys of each node.
-    pub(super) fn shares(&self, owners: &[usize]) -> [f64; NODES] {
+    pub(in crate::measure) fn shares(&self, owners: &[usize]) -> [f64; NODES] {
         let mut shares = [0.0; NODES];
         owners.iter().zip(&self.shares).for_each(|(&owner, share)| shares[owner] += share);
         shares
     }
 
     /// The busiest node over the mean, if each key is asked from its owner, for each set.
-    pub(super) fn imbalances(owner: impl Fn(&str) -> anyhow::Result<usize>) -> anyhow::Result<Vec<f64>> {
+    pub(in crate::measure) fn imbalances(
+        owner: impl Fn(&str) -> anyhow::Result<usize>,
+    ) -> anyhow::Result<Vec<f64>> {
         let imbalance = |set| {
             let keys = Self::of_set(set);
             let owners = keys.names.iter().map(|name| owner(name)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -58,12 +60,12 @@ impl Keys {
     }
 
     /// All keys.
-    pub(super) fn all(&self) -> Mix<'_> {
+    pub(in crate::measure) fn all(&self) -> Mix<'_> {
         self.mix(|_| true)
     }
 
     /// The keys of one node.
-    pub(super) fn of_node(&self, owners: &[usize], node: usize) -> Mix<'_> {
+    pub(in crate::measure) fn of_node(&self, owners: &[usize], node: usize) -> Mix<'_> {
         self.mix(|at| owners[at] == node)
     }
 
@@ -80,12 +82,17 @@ impl Keys {
 
 impl Mix<'_> {
     /// A trace that stores each key.
-    pub(super) fn load(&self) -> String {
+    pub(in crate::measure) fn load(&self) -> String {
         self.names.iter().fold(String::new(), |text, name| line(text, 0.0, "set", name))
     }
 
     /// A trace of so many GETs, with Poisson arrivals at a rate, or all at once for a closed loop.
-    pub(super) fn trace(&self, requests: usize, rate: Option<f64>, random: &mut Random) -> String {
+    pub(in crate::measure) fn trace(
+        &self,
+        requests: usize,
+        rate: Option<f64>,
+        random: &mut Random,
+    ) -> String {
         let (mut text, mut at_s) = (String::new(), 0.0);
         for _ in 0..requests {
             at_s += rate.map_or(0.0, |rate| random.exponential() / rate);
@@ -95,7 +102,7 @@ impl Mix<'_> {
     }
 
     /// A key, in proportion to its share.
-    pub(super) fn draw(&self, random: &mut Random) -> &str {
+    pub(in crate::measure) fn draw(&self, random: &mut Random) -> &str {
         let wanted = random.unit() * self.sums.last().copied().unwrap_or(0.0);
         let at = self.sums.partition_point(|sum| *sum <= wanted);
         self.names[at.min(self.names.len() - 1)]
@@ -109,7 +116,7 @@ fn line(mut text: String, at_s: f64, verb: &str, name: &str) -> String {
 }
 
 /// The place of the median.
-pub(super) fn median_at(values: &[f64]) -> usize {
+pub(in crate::measure) fn median_at(values: &[f64]) -> usize {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&one, &other| values[one].total_cmp(&values[other]));
     order[values.len() / 2]

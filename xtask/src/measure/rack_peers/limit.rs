@@ -7,7 +7,7 @@ const STEPS_MAX: u32 = 8;
 const HALVINGS: u32 = 3;
 
 /// The highest rate at which `is_within`, searched up and down from `start`. Zero if there is none within reach.
-pub(super) fn highest_rate(
+pub(in crate::measure) fn highest_rate(
     start: f64,
     mut is_within: impl FnMut(f64) -> anyhow::Result<bool>,
 ) -> anyhow::Result<f64> {

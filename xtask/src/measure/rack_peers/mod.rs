@@ -4,11 +4,11 @@
 //! One node at a time gets its part of the requests, while all others are there. The rack carries what its busiest node
 //! carries, over that node's part.
 
-mod bench;
+pub(super) mod bench;
 mod cluster;
-mod groups;
-mod keys;
-mod limit;
+pub(super) mod groups;
+pub(super) mod keys;
+pub(super) mod limit;
 
 use std::path::{Path, PathBuf};
 
@@ -23,13 +23,13 @@ use super::{
 };
 use crate::setup;
 
-const NODES: usize = 8;
+pub(super) const NODES: usize = 8;
 /// The first port of each rack, apart from those of other figures. Native nodes take two ports each.
-const PORTS: [u16; 2] = [14_500, 14_520];
+pub(super) const PORTS: [u16; 2] = [14_500, 14_520];
 /// Memory of each node, for all contestants.
 const MEMORY_MIB: u32 = 64;
 /// The limit on the 99th percentile.
-const LIMIT_US: f64 = 500.0;
+pub(super) const LIMIT_US: f64 = 500.0;
 const PIPELINES: [&str; 2] = ["1", "16"];
 /// What one unit is to gain over units of one, and how busy its busiest node may be over the mean.
 const SPEEDUP_MIN: f64 = 1.3;

@@ -253,7 +253,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     #[inline]
     fn look_up(&self, operation: &Operation<'_>) -> Lookup<'b> {
         if let Some(rack) = self.cx.rack
-            && let Some(owner) = rack.elsewhere(operation.key, intent(operation.opcode))
+            && let Some(owner) = rack.elsewhere(operation.key, || intent(operation.opcode))
         {
             rack.prefetch(owner, operation.hash);
             return Lookup::There(owner, None);
