@@ -108,10 +108,12 @@ fn is_served(client: &mut Client) -> bool {
 #[test]
 fn a_silent_connection_is_closed() {
     let server = start(Wanted { idle_timeout_s: Some(1), ..Wanted::default() });
-    let mut client = connect(&server);
-    assert!(client.ask("version").unwrap().starts_with("VERSION"));
+    // A client that waits for a processor is silent too.
+    let speaks = |client: &mut Client| client.ask("version").is_ok_and(|line| line.starts_with("VERSION"));
+    let mut clients = std::iter::repeat_with(|| connect(&server)).take(20);
+    let mut client = clients.find_map(|mut client| speaks(&mut client).then_some(client)).unwrap();
     assert_eq!(client.rest().unwrap(), b"");
-    serves_the_next(&server);
+    assert!(clients.any(|mut client| speaks(&mut client)), "the next client is served");
 }
 
 #[test]

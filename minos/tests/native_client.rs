@@ -165,7 +165,9 @@ fn vectors_mix_hits_and_misses() {
     }
     let deleted = client.delete_many(["key1", "nothing"]);
     assert_eq!(deleted, [Ok(true), Ok(false)]);
-    assert!(client.counters().datagrams_sent < 1500, "{:?}", client.counters());
+    // What a busy server answers late is sent again.
+    let counters = client.counters();
+    assert!(counters.datagrams_sent < 1500 + counters.lost, "{counters:?}");
 }
 
 #[test]

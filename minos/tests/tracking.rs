@@ -136,6 +136,8 @@ impl Side {
             Reply::Integer(number) => {
                 match self.numbers.iter().position(|known| known == number && *known > 200) {
                     Some(at) => format!("#{at}"),
+                    // A time to live: the commands reach the servers at different times.
+                    None if (500..1000).contains(number) => "1000".to_owned(),
                     None => number.to_string(),
                 }
             }
@@ -605,6 +607,13 @@ fn a_client_that_does_not_listen_has_stale_values() {
 #[test]
 fn expired_keys_are_told_of() {
     let (server, _) = minos(&[]);
+    // On a busy machine the key may expire before it is read.
+    assert!((0..10).any(|_| is_told_of_expiry(&server)));
+    common::stop(server);
+}
+
+/// Lets a key expire; false if that was before it was read.
+fn is_told_of_expiry(server: &Server) -> bool {
     let (mut reader, mut all) = (Connection::open(server.address()), Connection::open(server.address()));
     for (connection, mode) in [(&mut reader, &[][..]), (&mut all, &["bcast"])] {
         connection.say(&["hello", "3"]);
@@ -620,7 +629,10 @@ fn expired_keys_are_told_of() {
         ],
     );
     assert_eq!(all.reply(), Some(told.clone()), "the store");
-    assert_eq!(reader.say(&["get", "short"]), Reply::Bulk(b"1".to_vec()));
+    match reader.say(&["get", "short"]) {
+        Reply::Null => return false,
+        found => assert_eq!(found, Reply::Bulk(b"1".to_vec())),
+    }
     assert_eq!([reader.reply(), all.reply()], [Some(told.clone()), Some(told)], "the expiry");
-    common::stop(server);
+    true
 }

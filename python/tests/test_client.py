@@ -287,17 +287,17 @@ def test_options_are_taken(start):
 
 def test_a_server_that_is_gone_is_noticed(start):
     server = start()
-    with server.client(timeout=0.2) as client:
+    with server.client() as client:
         client.set("a", "b")
         server.process.kill()
         server.process.wait()
         with pytest.raises(minos.Error):
-            client.get("a")
+            client.get("a", timeout=0.2)
 
 
 def test_other_threads_run_during_a_call(start):
     server = start()
-    with server.client(timeout=1.0) as client:
+    with server.client() as client:
         # It does not answer, so that the call takes its whole time-out.
         server.pause()
         steps = []
@@ -312,7 +312,7 @@ def test_other_threads_run_during_a_call(start):
         thread.start()
         begin = time.monotonic()
         with pytest.raises(minos.TimedOut):
-            client.get("a")
+            client.get("a", timeout=1.0)
         end = time.monotonic()
         is_over.set()
         thread.join()

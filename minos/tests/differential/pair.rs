@@ -3,7 +3,7 @@
 use std::{
     io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use minos_base::seeded;
@@ -19,7 +19,7 @@ const BATCH_MAX: usize = 20;
 const END_OF_BATCH: &[u8] = b"mn\r\n";
 
 /// Silence of a server after which its replies count as missing.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// A change to replies before they are compared.
 pub(crate) type Alteration = fn(&mut Vec<u8>);
@@ -47,7 +47,7 @@ impl Pair {
     pub(crate) fn run(&mut self, seed: u64, sequence: &[Command]) -> Result<(), String> {
         self.runs += 1;
         let prefix = format!("r{}_", self.runs);
-        let mut random = seeded(seed);
+        let (mut random, begun) = (seeded(seed), Instant::now());
         let mut sides = [Side::new(self.left, &prefix), Side::new(self.right, &prefix)];
         let mut comparison = Comparison::default();
         let mut rest = sequence;
@@ -57,7 +57,7 @@ impl Pair {
             let cuts: u64 = random.random();
             let [left, mut right] = sides.each_mut().map(|side| side.exchange(batch, cuts));
             (self.alter)(&mut right.bytes);
-            if let Some(difference) = comparison.difference(&left.bytes, &right.bytes) {
+            if let Some(difference) = comparison.difference(&left.bytes, &right.bytes, begun.elapsed()) {
                 return Err(difference);
             }
             if left.end != right.end || left.end == End::Silence {
@@ -152,6 +152,8 @@ impl<'a> Side<'a> {
                     End::Complete
                 }
                 Err(error) if error.kind() == ErrorKind::ConnectionReset => End::Closed,
+                // This process was stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => End::Silence,
             };
             return Replies { bytes, end };

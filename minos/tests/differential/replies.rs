@@ -1,22 +1,25 @@
 //! Comparison of two reply streams by meaning.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
-/// Seconds by which remaining times may differ: the servers' clocks tick at different moments.
-const SECONDS_APART: i64 = 1;
+/// Seconds by which remaining times may differ: the servers' clocks tick at different moments. On a busy machine a
+/// command may reach one of them seconds later than the other.
+const SECONDS_APART: u64 = 1;
 
 /// Compares replies of two servers on one sequence of commands.
 ///
 /// CAS uniques are private to a server. They agree when each was first seen at the same place.
 #[derive(Default)]
 pub(crate) struct Comparison {
+    seconds_apart: u64,
     left_uniques: HashMap<u64, usize>,
     right_uniques: HashMap<u64, usize>,
 }
 
 impl Comparison {
-    /// The first difference, in words.
-    pub(crate) fn difference(&mut self, left: &[u8], right: &[u8]) -> Option<String> {
+    /// The first difference in replies that have come so long after the first command, in words.
+    pub(crate) fn difference(&mut self, left: &[u8], right: &[u8], after: Duration) -> Option<String> {
+        self.seconds_apart = SECONDS_APART + after.as_secs();
         let (mut lefts, mut rights) = (Lines::new(left), Lines::new(right));
         loop {
             match (lefts.next(), rights.next()) {
@@ -46,7 +49,7 @@ impl Comparison {
             return self.is_same_unique(left, right);
         }
         if let (Some(left), Some(right)) = (seconds(left), seconds(right)) {
-            return left.0 == right.0 && left.1.abs_diff(right.1) <= SECONDS_APART as u64;
+            return left.0 == right.0 && left.1.abs_diff(right.1) <= self.seconds_apart;
         }
         // Values of debug fields that are private to a server: only their names must agree.
         kind == b"ME" && is_private(left) && is_private(right) && name(left) == name(right)
@@ -152,7 +155,12 @@ mod tests {
     use super::*;
 
     fn is_same(left: &str, right: &str) -> bool {
-        Comparison::default().difference(left.as_bytes(), right.as_bytes()).is_none()
+        is_same_after(left, right, 0)
+    }
+
+    fn is_same_after(left: &str, right: &str, seconds: u64) -> bool {
+        let after = Duration::from_secs(seconds);
+        Comparison::default().difference(left.as_bytes(), right.as_bytes(), after).is_none()
     }
 
     #[test]
@@ -169,6 +177,8 @@ mod tests {
         assert!(is_same("HD t100 l0\r\n", "HD t99 l1\r\n"));
         assert!(is_same("HD t4294967235\r\n", "HD t0\r\n"));
         assert!(!is_same("HD t100\r\n", "HD t98\r\n"));
+        assert!(is_same_after("HD t100\r\n", "HD t97\r\n", 2));
+        assert!(!is_same_after("HD t100\r\n", "HD t96\r\n", 2));
         assert!(!is_same("HD t1\r\n", "HD l1\r\n"));
         assert!(!is_same("HD t-1\r\n", "HD t100\r\n"));
     }

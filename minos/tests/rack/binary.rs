@@ -3,7 +3,7 @@
 use minos_testkit::{Answer, Packet, PacketClient};
 use rustix::process::Signal;
 
-use crate::up::Rack;
+use crate::up::{Rack, insist};
 
 /// A key for each node of `rack`, with bytes that no line of the text protocol can have in every second one.
 fn keys(rack: &Rack) -> Vec<Vec<u8>> {
@@ -114,7 +114,9 @@ fn failures_of_other_nodes_are_packets() {
     let owners: Vec<u16> = (0..8)
         .map(|number| {
             let long = format!("{number}{}", " ".repeat(200));
-            client.ask(&Packet::store(0x01, long, "value", 0, 0)).unwrap().status
+            let store = Packet::store(0x01, long, "value", 0, 0);
+            // On a busy machine another node may be late.
+            insist(|| client.ask(&store), |answer| !answer.value.ends_with(b"the command may be done")).status
         })
         .collect();
     assert!(owners.contains(&0) && owners.contains(&0x84), "{owners:?}");

@@ -24,7 +24,7 @@ use std::{
 
 use minos_testkit::Client;
 use rustix::process::Signal;
-use up::{Rack, free_ports, stat};
+use up::{Rack, free_ports, insist, stat};
 
 /// A coordinator that does not start.
 const COORDINATE: [&str; 8] =
@@ -82,7 +82,9 @@ fn commands_do_the_same_from_any_node() {
             assert_eq!(other.ask(&format!("mg {key} s f k t")).unwrap(), format!("HD s4 f7 k{key} t-1"));
             assert_eq!(other.ask(&format!("touch {key} 1000")).unwrap(), "TOUCHED");
             let told = other.ask(&format!("mg {key} t")).unwrap();
-            assert!(told == "HD t1000" || told == "HD t999", "{told}");
+            // Seconds may pass in between on a busy machine.
+            let left_s = told.strip_prefix("HD t").and_then(|left_s| left_s.parse::<u32>().ok());
+            assert!(left_s.is_some_and(|left_s| (900..=1000).contains(&left_s)), "{told}");
             assert_eq!(other.ask(&format!("ms {key} 2 q\r\nhi\r\nmn")).unwrap(), "MN");
             assert_eq!(other.ask(&format!("gat 0 {key}")).unwrap(), format!("VALUE {key} 0 2"));
             assert_eq!((other.line().unwrap().as_str(), other.line().unwrap().as_str()), ("hi", "END"));
@@ -129,19 +131,21 @@ fn a_stopped_node_is_read_and_its_writers_are_told() {
     let rack = Rack::up(3, &["--", "--rack-timeout", "300ms"]);
     let key = rack.key_of(1);
     let (mut client, mut other) = (rack.client(0), rack.client(2));
-    assert_eq!(client.set(&key, b"before").unwrap(), "STORED");
+    insist(|| client.set(&key, b"before"), |said| said == "STORED");
     rack.signal(1, Signal::STOP);
     for _ in 0..100 {
-        assert_eq!(other.get(&key).unwrap().unwrap().value, b"before");
+        assert_eq!(insist(|| other.get(&key), |_| true).unwrap().value, b"before");
     }
     let said = client.set(&key, b"after").unwrap();
     assert_eq!(said, "SERVER_ERROR node 1 of the rack is late; the command may be done");
     // Who wants no reply gets none.
     assert_eq!(client.ask(&format!("delete {key}x noreply\r\nmn")).unwrap(), "MN");
     rack.signal(1, Signal::CONT);
-    // Its reply, which comes now, is nobody's.
-    assert_eq!(client.ask(&format!("append {key} 0 0 1\r\n!")).unwrap(), "STORED");
-    assert_eq!(other.get(&key).unwrap().unwrap().value, b"after!");
+    // Its reply, which comes now, is nobody's. On a busy machine the node may be late again, and append all the same.
+    insist(|| client.ask(&format!("append {key} 0 0 1\r\n!")), |said| said == "STORED");
+    let found = insist(|| other.get(&key), |_| true).unwrap().value;
+    let appended = found.strip_prefix(b"after").unwrap_or_default();
+    assert!(!appended.is_empty() && appended.iter().all(|&byte| byte == b'!'), "{found:?}");
 }
 
 #[test]

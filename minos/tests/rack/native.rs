@@ -14,7 +14,7 @@ use super::{
     value,
 };
 
-const PATIENT: Duration = Duration::from_secs(20);
+const PATIENT: Duration = Duration::from_secs(60);
 
 fn native(rack: &Rack, node: usize, config: Config) -> Native {
     let mut client = Native::connect(&rack.native[node].to_string(), config).unwrap();
@@ -26,6 +26,11 @@ fn native(rack: &Rack, node: usize, config: Config) -> Native {
 
 fn patient() -> Config {
     Config::new().timeout(PATIENT)
+}
+
+/// A client that repeats nothing on a busy machine: what it sends is counted.
+fn steady() -> Config {
+    patient().retry_between(PATIENT, PATIENT).failover_after(PATIENT)
 }
 
 /// A statistic of each node.
@@ -77,7 +82,7 @@ fn a_native_client_sees_the_store_of_all() {
 fn reads_are_spread_over_the_nodes() {
     let rack = Rack::up(4, &["--native"]);
     for read_by in [ReadBy::Uniform, ReadBy::TwoChoices] {
-        let mut client = native(&rack, 1, patient().read_by(read_by));
+        let mut client = native(&rack, 1, steady().read_by(read_by));
         client.put("hot", "spot").unwrap();
         let before = of_nodes(&rack, "remote_reads");
         for _ in 0..4000 {
@@ -90,8 +95,7 @@ fn reads_are_spread_over_the_nodes() {
         assert!(even == 3 && grown.contains(&0), "{grown:?}");
     }
     // Many keys travel in one datagram, and one node of the unit reads them all.
-    let slow = Duration::from_secs(1);
-    let mut client = native(&rack, 2, patient().retry_between(slow, slow).failover_after(slow));
+    let mut client = native(&rack, 2, steady());
     let keys = keys(100);
     client.get_many(&keys);
     let (reads, sent) = (of_nodes(&rack, "remote_reads"), client.counters().datagrams_sent);
@@ -113,11 +117,12 @@ fn reads_go_on_while_the_owner_is_stopped() {
     client.put(&key, "before").unwrap();
     assert!(client.get_many(keys(50)).into_iter().all(|result| result == Ok(None)));
     rack.signal(1, Signal::STOP);
-    let begun = Instant::now();
     for _ in 0..1000 {
         assert_eq!(client.get(&key).unwrap().unwrap().bytes, b"before");
     }
-    let took = begun.elapsed();
+    // It does not wait for the stopped node again and again.
+    let failovers = client.counters().failovers;
+    assert!((1..200).contains(&failovers), "{failovers}");
     client.set_timeout(Some(Duration::from_millis(200)));
     assert_eq!(client.put(&key, "after"), Err(Error::TimedOut { was_sent: true }));
     // A new client is told the directory by another node, if the first one does not answer.
@@ -128,7 +133,6 @@ fn reads_go_on_while_the_owner_is_stopped() {
     client.set_timeout(None);
     client.put(&key, "after").unwrap();
     assert_eq!(late.get(&key).unwrap().unwrap().bytes, b"after");
-    assert!(client.counters().failovers > 0 && took < Duration::from_secs(5), "{took:?}");
 }
 
 #[test]
@@ -136,21 +140,28 @@ fn reads_go_on_while_the_owner_is_started_again() {
     let mut rack = Rack::up(3, &["--native"]);
     let key = rack.key_of(1);
     let mut client = native(&rack, 0, patient());
-    for (round, signal) in [Signal::KILL, Signal::TERM, Signal::KILL, Signal::TERM].into_iter().enumerate() {
+    let (test_begun, mut reads_max) = (Instant::now(), 0);
+    for round in 0.. {
+        let is_killed = round % 2 == 0;
         client.put(&key, value(round)).unwrap();
-        rack.signal(1, signal);
-        let (begun, mut longest) = (Instant::now(), Duration::ZERO);
+        rack.signal(1, if is_killed { Signal::KILL } else { Signal::TERM });
+        // A killed node is started after a longer time.
+        let (begun, mut reads) = (Instant::now(), 0);
         while begun.elapsed() < Duration::from_millis(250) {
-            let asked = Instant::now();
             assert_eq!(client.get(&key).unwrap().unwrap().bytes, value(round));
-            longest = longest.max(asked.elapsed());
+            reads += 1;
         }
-        assert!(longest < Duration::from_secs(1), "{longest:?}");
+        reads_max = reads_max.max(if is_killed { reads } else { 0 });
         // It waits until the node is back.
         client.put(&key, "again").unwrap();
         rack.wait_for_restart(1);
         rack.wait_until_attached();
         assert_eq!(client.get(&key).unwrap().unwrap().bytes, b"again");
+        // A read that waits for its owner is the only one in that time.
+        if round >= 3 && reads_max >= 5 {
+            break;
+        }
+        assert!(test_begun.elapsed() < PATIENT, "{reads_max}");
     }
 }
 
@@ -159,7 +170,8 @@ fn commands_of_native_clients_use_the_whole_rack() {
     let rack = Rack::up(3, &["--native"]);
     let minos = |arguments: &[&str], server: SocketAddr| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-        let output = command.args(arguments).args(["--server", &server.to_string()]).output().unwrap();
+        command.args(arguments).args(["--timeout", "60s", "--server", &server.to_string()]);
+        let output = command.output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
     for (number, key) in keys(6).iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Pipelined commands at a node of a rack are answered byte for byte as by a server of its own.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{ErrorKind, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     path::Path,
     time::Duration,
@@ -62,7 +62,11 @@ fn replies(stream: &mut TcpStream, burst: &str) -> String {
     stream.write_all(b"version\r\n").unwrap();
     let (mut all, mut buffer) = (Vec::new(), vec![0; 1 << 20]);
     loop {
-        let count = stream.read(&mut buffer).unwrap();
+        let count = match stream.read(&mut buffer) {
+            // This process was stopped and goes on.
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            read => read.unwrap(),
+        };
         assert!(count > 0, "closed after {burst}");
         all.extend_from_slice(&buffer[..count]);
         // No value has such letters.
@@ -76,7 +80,7 @@ fn replies(stream: &mut TcpStream, burst: &str) -> String {
 
 fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }

@@ -20,6 +20,10 @@ use crate::{
 
 /// Micro-shards of such a rack.
 const MICRO_SHARDS: u32 = 4096;
+/// Longest time for anything: nodes may be late on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Time that commands wait for a node, for tests in which none is late on purpose.
+pub(crate) const ROOM: &str = "30s";
 
 /// Who looks after the nodes.
 enum Host {
@@ -58,6 +62,9 @@ impl Rack {
         let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
         command.args(["rack", "up", "-n", &nodes.to_string(), "--memory", "32m", "--dir"]).arg(folder.path());
         command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]).args(options);
+        if !options.iter().any(|option| option.starts_with("--rack-timeout")) {
+            command.args((!options.contains(&"--")).then_some("--")).args(["--rack-timeout", ROOM]);
+        }
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
         let host = Host::Up(process, lines);
@@ -72,10 +79,10 @@ impl Rack {
     }
 
     /// Nodes and a coordinator that know each other by TCP alone.
-    pub(crate) fn apart(nodes: usize) -> Self {
+    pub(crate) fn apart(nodes: usize, timeout: &str) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let keep = format!("--directory {}", folder.path().join("directory").display());
-        Self::planned(folder, &Plan { nodes, coordinators: 1, keep: &keep, common: "" })
+        Self::planned(folder, &Plan { nodes, coordinators: 1, keep: &keep, common: "", timeout })
     }
 
     /// Such a rack with these processes.
@@ -132,7 +139,7 @@ impl Rack {
 
     /// Waits until each node reads the memory of all others, and knows where everything is.
     pub(crate) fn wait_until_attached(&self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + PATIENCE;
         for node in 0..self.nodes.len() {
             loop {
                 let stats = self.client(node).stats("rack").unwrap();
@@ -153,8 +160,12 @@ impl Rack {
         if let Host::Apart(apart) = &self.host {
             return apart.operate(line);
         }
-        let at = Address::Unix(self.folder.path().join("coordinator"));
-        minos_node::coordinator::ask(&at, None, line).unwrap()
+        minos_node::coordinator::ask(&self.coordinator(), None, line).unwrap()
+    }
+
+    /// Where the coordinator of a rack on one machine listens.
+    pub(crate) fn coordinator(&self) -> Address {
+        Address::Unix(self.folder.path().join("coordinator"))
     }
 
     /// The micro-shard of a key.
@@ -193,9 +204,7 @@ impl Rack {
 
     /// Waits until every micro-shard has a copy that may replace its owner's.
     pub(crate) fn wait_until_copied(&self) {
-        let deadline = Instant::now() + Duration::from_secs(30);
-        let is_copied =
-            |state: &str| state.contains(&format!(" followers {MICRO_SHARDS} safe {MICRO_SHARDS}\n"));
+        let deadline = Instant::now() + PATIENCE;
         while !is_copied(&self.operate("status")) {
             assert!(Instant::now() < deadline, "{}", self.operate("status"));
             std::thread::sleep(Duration::from_millis(20));
@@ -221,7 +230,8 @@ impl Rack {
         };
         let is_owner = |&node: &usize| {
             let before = reads(node);
-            self.client(node).get(key).unwrap();
+            let mut client = self.client(node);
+            insist(|| client.get(key), |_| true);
             reads(node) == before
         };
         (0..self.nodes.len()).find(is_owner).expect("somebody owns it")
@@ -231,6 +241,11 @@ impl Rack {
     pub(crate) fn key_of(&self, node: usize) -> String {
         (0..).map(|number| format!("key{number}")).find(|key| self.owner(key) == node).unwrap()
     }
+}
+
+/// True if a coordinator says that every micro-shard has a copy that may replace its owner's.
+pub(crate) fn is_copied(state: &str) -> bool {
+    state.contains(&format!(" followers {MICRO_SHARDS} safe {MICRO_SHARDS}\n"))
 }
 
 fn folder() -> TempDir {
@@ -247,6 +262,27 @@ impl Drop for Rack {
         let Host::Up(process, _) = &mut self.host else { return };
         let _ = kill_process(Pid::from_raw(process.id().cast_signed()).unwrap(), Signal::TERM);
         let _ = process.wait();
+    }
+}
+
+/// Repeats what fails because a node is late, or lost and not yet replaced.
+pub(crate) fn insist<T>(ask: impl FnMut() -> std::io::Result<T>, is_so: impl Fn(&T) -> bool) -> T {
+    within(PATIENCE, ask, is_so).expect("an answer")
+}
+
+/// As [`insist`]; `None` if it fails for so long.
+pub(crate) fn within<T>(
+    patience: Duration,
+    mut ask: impl FnMut() -> std::io::Result<T>,
+    is_so: impl Fn(&T) -> bool,
+) -> Option<T> {
+    let begin = Instant::now();
+    loop {
+        match ask() {
+            Ok(answer) if is_so(&answer) => return Some(answer),
+            _ if begin.elapsed() < patience => std::thread::sleep(Duration::from_millis(2)),
+            _ => return None,
+        }
     }
 }
 

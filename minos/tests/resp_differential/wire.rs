@@ -1,13 +1,13 @@
 //! Redis' protocol as a test sees it: commands to bytes, bytes to replies.
 
 use std::{
-    io::{Read, Write},
+    io::{ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     time::Duration,
 };
 
 /// Silence of a server after which its replies count as missing.
-const SILENCE_MAX: Duration = Duration::from_secs(10);
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Arrays within arrays, at most.
 const NESTED_MAX: usize = 16;
@@ -120,12 +120,14 @@ impl Connection {
     fn receive(&mut self) -> Option<()> {
         self.received.drain(..std::mem::take(&mut self.at));
         let mut buffer = [0; 64 << 10];
-        match self.stream.read(&mut buffer) {
-            Ok(0) | Err(_) => None,
-            Ok(count) => {
-                self.received.extend_from_slice(&buffer[..count]);
-                Some(())
+        let count = loop {
+            match self.stream.read(&mut buffer) {
+                // This process was stopped and goes on.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read.ok().filter(|&count| count > 0)?,
             }
-        }
+        };
+        self.received.extend_from_slice(&buffer[..count]);
+        Some(())
     }
 }

@@ -9,7 +9,7 @@ use std::{
     fs::Permissions,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
@@ -150,8 +150,8 @@ fn what_is_under_way_does_not_keep_a_region_from_being_closed() {
 /// Keys of the writers whose server is killed.
 const KILLED_KEYS: u32 = 2000;
 
-/// Sets, deletes and increments random keys until the server is gone.
-fn write_until_killed(mut client: Client, seed: u64, is_over: &AtomicBool) {
+/// Sets, deletes and increments random keys until the server is gone, and counts its answers.
+fn write_until_killed(mut client: Client, seed: u64, (is_over, answers): (&AtomicBool, &AtomicU64)) {
     let mut random = seeded(seed);
     for version in 0.. {
         let key = random.random_range(0..KILLED_KEYS);
@@ -160,9 +160,10 @@ fn write_until_killed(mut client: Client, seed: u64, is_over: &AtomicBool) {
             1 => client.ask(&format!("touch key{key} 1000")),
             _ => client.set(&format!("key{key}"), &value(key, version)),
         };
-        if said.is_err() || is_over.load(Ordering::Relaxed) {
+        if said.is_err() || is_over.load(Relaxed) {
             return;
         }
+        answers.fetch_add(1, Relaxed);
     }
 }
 
@@ -180,17 +181,22 @@ fn kill_under_load(engine: &str, region: &str) -> String {
     for round in 0..5 {
         let server = serve_at(engine, region);
         found += check_all(&mut connect(&server));
-        let is_over = AtomicBool::new(false);
+        let (is_over, answers) = (AtomicBool::new(false), AtomicU64::new(0));
         let clients = [connect(&server), connect(&server)];
         thread::scope(|scope| {
             for (index, client) in clients.into_iter().enumerate() {
-                let (seed, is_over) = (round * 2 + index as u64, &is_over);
-                scope.spawn(move || write_until_killed(client, seed, is_over));
+                let (seed, shared) = (round * 2 + index as u64, (&is_over, &answers));
+                scope.spawn(move || write_until_killed(client, seed, shared));
             }
             thread::sleep(Duration::from_millis(300 + 37 * round));
+            // On a busy machine that may be too short.
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while answers.load(Relaxed) < 1000 && Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(1));
+            }
             // Dropping it kills it.
             drop(server);
-            is_over.store(true, Ordering::Relaxed);
+            is_over.store(true, Relaxed);
         });
     }
     let server = serve_at(engine, region);
