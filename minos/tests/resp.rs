@@ -325,6 +325,68 @@ fn names_of_connections_are_listed() {
 }
 
 #[test]
+fn connections_are_killed() {
+    let (server, mut memcached) = start(&[]);
+    let open = || Connection::open(server.address());
+    let mut killer = open();
+    let id = |connection: &mut Connection| match connection.say(&["client", "id"]) {
+        Reply::Integer(id) => id.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let own = id(&mut killer);
+    let error = |text: &str| Reply::Error(text.to_owned());
+    for (words, text) in [
+        (&["127.0.0.1:1"][..], "ERR No such client"),
+        (&["id", "0"], "ERR client-id should be greater than 0"),
+        (&["id", "x"], "ERR client-id should be greater than 0"),
+        (&["type", "other"], "ERR Unknown client type 'other'"),
+        (&["user", "nobody"], "ERR No such user 'nobody'"),
+        (&["skipme", "perhaps"], "ERR syntax error"),
+        (&["id", "1", "addr"], "ERR syntax error"),
+    ] {
+        assert_eq!(killer.say(&[&["client", "kill"], words].concat()), error(text), "{words:?}");
+    }
+    assert_eq!(killer.say(&["client", "kill", "id", &own]), Reply::Integer(0));
+    assert_eq!(killer.say(&["client", "kill", "type", "pubsub"]), Reply::Integer(0));
+    let is_closed = |killer: &mut Connection, number: &str| {
+        let begun = Instant::now();
+        while killer.say(&["client", "kill", "id", number]) != Reply::Integer(0) {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{number} is still open");
+        }
+    };
+    // One that waits, one by its address, and one that does not read what it has asked for.
+    let mut waiting = open();
+    let number = id(&mut waiting);
+    assert_eq!(killer.say(&["client", "kill", "id", &number, "user", "default"]), Reply::Integer(1));
+    is_closed(&mut killer, &number);
+    assert!(waiting.reply().is_none());
+    let mut named = open();
+    let number = id(&mut named);
+    let Reply::Bulk(info) = named.say(&["client", "info"]) else { panic!("no facts") };
+    let info = String::from_utf8(info).unwrap();
+    let address = info.split(' ').find_map(|word| word.strip_prefix("addr=")).unwrap();
+    assert_eq!(killer.say(&["client", "kill", address]), ok());
+    is_closed(&mut killer, &number);
+    assert!(named.reply().is_none());
+    let mut deaf = open();
+    assert_eq!(deaf.say(&["set", "large", &"v".repeat(1 << 20)]), ok());
+    let number = id(&mut deaf);
+    deaf.send(&array(&words(&["get", "large"])).repeat(64), usize::MAX);
+    thread::sleep(Duration::from_millis(50));
+    assert_eq!(killer.say(&["client", "kill", "id", &number]), Reply::Integer(1));
+    is_closed(&mut killer, &number);
+    // All, which leaves memcached's clients alone, and the killer itself.
+    let mut others: Vec<_> = (0..100).map(|_| open()).collect();
+    others.iter_mut().for_each(|other| assert!(matches!(other.say(&["ping"]), Reply::Simple(_))));
+    assert_eq!(killer.say(&["client", "kill", "type", "normal"]), Reply::Integer(100));
+    assert!(others.iter_mut().all(|other| other.reply().is_none()));
+    assert_eq!(memcached.set("a", b"1").unwrap(), "STORED");
+    assert_eq!(killer.say(&["client", "kill", "id", &own, "skipme", "no"]), Reply::Integer(1));
+    assert!(killer.reply().is_none());
+    assert_eq!(memcached.get("a").unwrap().unwrap().value, b"1");
+}
+
+#[test]
 fn a_rack_does_not_serve_it() {
     let said = common::refusal(&["--resp=127.0.0.1:0", "--rack=r", "--node=0"]);
     assert!(said.contains("--resp") && said.contains("--rack"), "{said}");

@@ -135,6 +135,11 @@ pub(crate) trait Admin {
         None
     }
 
+    /// Closes the open connection of this number; false if there is none that speaks Redis' protocol.
+    fn kill_client(&self, _number: u64) -> bool {
+        false
+    }
+
     /// Takes memory for an arriving value of `bytes`; `None` if too much is in use.
     fn admit(&self, _bytes: u64) -> Option<ReceivePermit> {
         None

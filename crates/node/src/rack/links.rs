@@ -49,6 +49,8 @@ pub(crate) struct Links<M: Mode, P> {
     ready: Vec<Ready>,
     /// Commands without a reply.
     under_way: usize,
+    /// True if a handshake may be under way.
+    is_opening: bool,
     batches: Vec<Option<Batch<M>>>,
     free: Vec<usize>,
     answered: VecDeque<Answered<M>>,
@@ -211,6 +213,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             poller,
             ready: Vec::new(),
             under_way: 0,
+            is_opening: false,
             batches: Vec::new(),
             free: Vec::new(),
             answered: VecDeque::new(),
@@ -424,6 +427,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             link.output.append(&hello(&self.rack, link.node));
         }
         link.opening = (!stream.is_open()).then_some(now);
+        self.is_opening |= link.opening.is_some();
         link.stream = Some(stream);
         Ok(())
     }
@@ -601,7 +605,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
     /// Gives up the commands whose time is over.
     pub(crate) fn give_up_late(&mut self, rack: &RackView<M>, now: Instant) {
         let counters = &rack.counters;
-        self.go_on_opening(rack, now);
+        if self.is_opening {
+            self.go_on_opening(rack, now);
+        }
         if self.under_way == 0 {
             return;
         }
@@ -642,6 +648,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
                 }
             }
         }
+        self.is_opening = self.links.iter().any(|link| link.opening.is_some());
     }
 }
 

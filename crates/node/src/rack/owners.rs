@@ -406,6 +406,9 @@ impl<M: Mode> RackView<M> {
     /// Hands over what was changed since the last time, for those who follow it.
     #[inline]
     pub(crate) fn hand_over(&self) {
+        if !self.is_managed() {
+            return;
+        }
         let mut handed = self.handed.borrow_mut();
         let (changes, number) = &mut *handed;
         if !changes.is_empty() {

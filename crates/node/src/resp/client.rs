@@ -19,6 +19,9 @@ pub(super) const REDIS_VERSION: &str = "7.0.15";
 /// Longest name of a connection or library in bytes.
 const NAME_BYTES_MAX: usize = 1024;
 
+/// Connections that CLIENT LIST and CLIENT KILL look at in one step.
+const CLIENTS_AT_ONCE: usize = 64;
+
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                            your configuration is correct?";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -184,6 +187,7 @@ pub(super) fn client<M: Mode, P: Placement>(
             compose::text(tx, &text, session.version);
         }
         Id::ClientList => return list(cx, session, call, tx),
+        Id::ClientKill => return kill(cx, session, call, tx),
         Id::ClientReply => return reply(session, call, tx),
         _ => {
             set(cx, session, call)?;
@@ -247,14 +251,9 @@ fn list<M: Mode, P>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    const CLIENTS_AT_ONCE: usize = 64;
     let is_wanted = match call.command.len() {
         2 => true,
-        4 if call.is(2, "type") => match call.argument(3).to_ascii_lowercase().as_slice() {
-            b"normal" => true,
-            b"master" | b"replica" | b"slave" | b"pubsub" => false,
-            kind => return fail(Failure([b"ERR Unknown client type '", kind, b"'"].concat().into())),
-        },
+        4 if call.is(2, "type") => is_normal(call.argument(3))?,
         _ => return fail(SYNTAX),
     };
     let mut progress = std::mem::take(&mut session.progress);
@@ -277,6 +276,88 @@ fn list<M: Mode, P>(
     }
     compose::text(tx, &String::from_utf8_lossy(&progress.found), session.version);
     Ok(())
+}
+
+/// Which connections CLIENT KILL is to close.
+struct Doomed<'a> {
+    number: Option<u64>,
+    peer: Option<&'a [u8]>,
+    local: Option<&'a [u8]>,
+    /// False if a condition fits no connection.
+    any: bool,
+    skips_own: bool,
+}
+
+/// CLIENT KILL: a connection by its address, or all that meet conditions.
+fn kill<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let is_by_address = call.command.len() == 3;
+    let doomed = if is_by_address {
+        Doomed { number: None, peer: Some(call.argument(2)), local: None, any: true, skips_own: false }
+    } else {
+        doomed(session, call)?
+    };
+    let (mut killed, mut from) = (0, Some(0));
+    while let Some(at) = from.filter(|_| doomed.any) {
+        let mut numbers = Vec::new();
+        from = cx.admin.list_clients(at, CLIENTS_AT_ONCE, &mut |client| {
+            let is_doomed = doomed.number.is_none_or(|number| number == client.number)
+                && doomed.peer.is_none_or(|peer| peer == client.peer.as_bytes())
+                && doomed.local.is_none_or(|local| local == client.local.as_bytes());
+            let is_spared = doomed.skips_own && client.number == session.id;
+            numbers.extend((is_doomed && !is_spared).then_some(client.number));
+        });
+        // This connection goes once its reply has left.
+        killed += numbers.into_iter().filter(|number| cx.admin.kill_client(*number)).count() as i64;
+    }
+    match killed {
+        0 if is_by_address => return fail("ERR No such client"),
+        _ if is_by_address => tx.extend_from_slice(compose::OK),
+        _ => compose::integer(tx, killed),
+    }
+    Ok(())
+}
+
+/// The conditions of CLIENT KILL.
+fn doomed<'a>(session: &RespSession, call: &Call<'a>) -> Result<Doomed<'a>, Failure> {
+    let mut doomed = Doomed { number: None, peer: None, local: None, any: true, skips_own: true };
+    for at in (2..call.command.len()).step_by(2) {
+        if at + 1 == call.command.len() {
+            return Err(SYNTAX.into());
+        }
+        let value = call.argument(at + 1);
+        match call.argument(at).to_ascii_lowercase().as_slice() {
+            b"id" => match integer(value) {
+                Some(id @ 1..) => doomed.number = Some(id as u64 - 1),
+                _ => return Err("ERR client-id should be greater than 0".into()),
+            },
+            b"addr" => doomed.peer = Some(value),
+            b"laddr" => doomed.local = Some(value),
+            b"type" => doomed.any &= is_normal(value)?,
+            b"user" if session.guard.is_some() => {
+                return Err("ERR CLIENT KILL USER is not supported: only a connection knows its user".into());
+            }
+            b"user" if value == b"default" => {}
+            b"user" => return Err(Failure([b"ERR No such user '", value, b"'"].concat().into())),
+            b"skipme" if value.eq_ignore_ascii_case(b"yes") => doomed.skips_own = true,
+            b"skipme" if value.eq_ignore_ascii_case(b"no") => doomed.skips_own = false,
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    Ok(doomed)
+}
+
+/// True for the type that all connections have.
+fn is_normal(kind: &[u8]) -> Result<bool, Failure> {
+    match kind.to_ascii_lowercase().as_slice() {
+        b"normal" => Ok(true),
+        b"master" | b"replica" | b"slave" | b"pubsub" => Ok(false),
+        kind => Err(Failure([b"ERR Unknown client type '", kind, b"'"].concat().into())),
+    }
 }
 
 /// Appends the line for a connection; that of the asking one has what only itself knows.

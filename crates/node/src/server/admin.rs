@@ -161,6 +161,12 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         self.connections.inbox(number)
     }
 
+    fn kill_client(&self, number: u64) -> bool {
+        let inbox = self.connections.inbox(number);
+        inbox.iter().for_each(|inbox| self.tracking.kill(inbox));
+        inbox.is_some()
+    }
+
     fn admit(&self, bytes: u64) -> Option<ReceivePermit> {
         self.receiving.admit(bytes)
     }

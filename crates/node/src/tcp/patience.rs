@@ -29,6 +29,8 @@ pub(crate) enum Late {
     Stalled,
     /// Too few bytes moved.
     Slow,
+    /// Somebody wants its connection to be closed.
+    Killed,
 }
 
 impl Patience {

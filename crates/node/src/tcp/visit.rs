@@ -12,6 +12,7 @@ use crate::{
     ops::{Context, Next},
     rack::{Holes, links::hello},
     resp,
+    tracking::Inbox,
     worker::{
         Worker,
         placement::WorkerPlacement,
@@ -27,7 +28,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// arrival for its queue, or `None` if the connection went on with a large request.
     pub(crate) fn visit(&mut self, mut connection: Box<Connection>, requests_max: usize) -> Option<Arrival> {
         connection.registration.active(self.now_s);
+        let is_killed = connection.registration.inbox().is_some_and(Inbox::is_killed);
         let next = match connection.flush() {
+            // Even if its client does not read.
+            _ if is_killed => Next::Close,
             Next::Continue if connection.closing => Next::Close,
             Next::Continue => match self.deliver(&mut connection) {
                 Next::Continue => self.serve(&mut connection, requests_max),

@@ -32,6 +32,8 @@ pub(crate) struct Inbox {
     seat: Seat,
     /// True from the first notice until they are taken. Changed under the lock.
     is_full: AtomicBool,
+    /// True once somebody wants the connection to be closed.
+    is_killed: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -54,7 +56,13 @@ pub(super) struct Put {
 impl Inbox {
     /// That of connection `number`.
     pub(crate) fn new(number: u64, seat: Seat) -> Self {
-        Self { number, seat, is_full: AtomicBool::new(false), state: Mutex::default() }
+        Self {
+            number,
+            seat,
+            is_full: AtomicBool::new(false),
+            is_killed: AtomicBool::new(false),
+            state: Mutex::default(),
+        }
     }
 
     /// The number of the connection.
@@ -79,6 +87,18 @@ impl Inbox {
         self.is_full.store(false, Ordering::Relaxed);
         state.bytes = 0;
         std::mem::take(&mut state.notices)
+    }
+
+    /// Wants the connection to be closed. Whoever calls this calls the connection.
+    pub(super) fn kill(&self) {
+        self.is_killed.store(true, Ordering::Relaxed);
+    }
+
+    /// True if the connection is to be closed.
+    #[inline]
+    pub(crate) fn is_killed(&self) -> bool {
+        // Relaxed: the connection is called afterwards.
+        self.is_killed.load(Ordering::Relaxed)
     }
 
     /// Takes nothing any more: the connection is closed.

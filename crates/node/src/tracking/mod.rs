@@ -145,6 +145,12 @@ impl Tracking {
         self.write_broadcast(|broadcast| broadcast.add(prefix, tracker));
     }
 
+    /// Closes a connection, as soon as a worker visits it.
+    pub(crate) fn kill(&self, inbox: &Inbox) {
+        inbox.kill();
+        self.host.get().into_iter().for_each(|host| host.call(inbox.seat()));
+    }
+
     /// Connections that track, keys that they have read, pairs of a key and a connection, and prefixes.
     pub(crate) fn sizes(&self) -> [usize; 4] {
         let (keys, pairs) = self.table.sizes();

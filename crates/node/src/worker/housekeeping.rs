@@ -109,6 +109,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             match late {
                 Late::Stalled => metrics.large_stalled.add(1),
                 Late::Slow => metrics.large_slow.add(1),
+                Late::Killed => {}
             }
             self.give_up(*transfer);
         }

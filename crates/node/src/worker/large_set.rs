@@ -9,9 +9,12 @@ use minos_engine::Mode;
 use minos_net::{Poller, Ready, Token, Wait};
 use minos_sched::LargeOrder;
 
-use crate::tcp::{
-    patience::{Late, Terms},
-    transfer::{Slice, Transfer},
+use crate::{
+    tcp::{
+        patience::{Late, Terms},
+        transfer::{Slice, Transfer},
+    },
+    tracking::Inbox,
 };
 
 /// Transfers in progress on one worker: at most one a connection.
@@ -144,10 +147,14 @@ impl<M: Mode, P: Poller> LargeSet<M, P> {
         self.release(index)
     }
 
-    /// Removes a transfer whose client is late under the terms, if there is one.
+    /// Removes a transfer whose client is late under the terms, or whose connection is to be closed, if there is one.
     pub(crate) fn take_late(&mut self, now: Instant) -> Option<(Box<Transfer<M>>, Late)> {
         let terms = self.terms;
-        let late = |entry: &Option<Entry<M>>| entry.as_ref()?.transfer.patience.late(&terms, now);
+        let late = |entry: &Option<Entry<M>>| {
+            let transfer = &entry.as_ref()?.transfer;
+            let is_killed = transfer.connection.registration.inbox().is_some_and(Inbox::is_killed);
+            if is_killed { Some(Late::Killed) } else { transfer.patience.late(&terms, now) }
+        };
         let mut late =
             self.entries.iter().enumerate().filter_map(|(index, entry)| Some((index, late(entry)?)));
         let (index, how) = late.next()?;

@@ -240,6 +240,7 @@ commands! {
     ClientSetInfo "client|setinfo" 4 [SUBCOMMAND] NONE Connection "7.2.0" "Set the name or version of the library"
     ClientInfo "client|info" 2 [SUBCOMMAND] NONE Connection "6.2.0" "Facts about this connection"
     ClientList "client|list" -2 [ADMIN SUBCOMMAND] NONE Connection "2.4.0" "List the open connections"
+    ClientKill "client|kill" -3 [ADMIN SUBCOMMAND] NONE Connection "2.4.0" "Close connections of Redis' protocol"
     ClientReply "client|reply" 3 [SUBCOMMAND] NONE Connection "3.2.0" "Choose whether the server replies"
     ClientNoEvict "client|no-evict" 3 [ADMIN SUBCOMMAND] NONE Connection "7.0.0" "Keep this connection when memory is short"
     ClientNoTouch "client|no-touch" 3 [SUBCOMMAND] NONE Connection "7.2.0" "Read without counting as an access"
