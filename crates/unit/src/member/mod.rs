@@ -41,7 +41,8 @@ pub struct Timing {
 pub struct CopyJob {
     /// The move.
     pub id: MoveId,
-    /// The owner. Its word must say [`crate::Holding::Owned`] or `Frozen` with `epoch` before and after each read.
+    /// The owner. Its word must say [`crate::Holding::Owned`] or `Frozen` with `epoch` before and after each read, also of
+    /// what is not there: a process that has begun anew shows no items.
     pub from: ServerId,
     /// See `from`.
     pub epoch: Epoch,
