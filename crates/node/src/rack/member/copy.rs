@@ -400,14 +400,10 @@ mod tests {
     use std::sync::mpsc::channel;
 
     use minos_engine::{Backing, OwnerState, Ownership, StoreConfig, StoreMode};
-    use minos_net::Address;
     use minos_unit::MoveId;
 
     use super::*;
-    use crate::rack::{
-        config::{RackConfig, RackNode},
-        member::Calls,
-    };
+    use crate::rack::{config::RackConfig, member::Calls};
 
     const MICRO_SHARDS: u32 = 4;
     const OWNER: ServerId = ServerId(0);
@@ -438,18 +434,7 @@ mod tests {
 
     /// The copier of a follower, which reads the memory of this owner.
     fn copier(owner: &Engine<StoreMode>) -> Copier<StoreMode> {
-        let node =
-            |unit| RackNode { unit, address: Address::Unix(format!("/none/{unit}").into()), native: None };
-        let config = RackConfig {
-            name: "r".to_owned(),
-            node: 1,
-            nodes: vec![node(0), node(1)],
-            micro_shards: MICRO_SHARDS,
-            timeout: Duration::from_secs(1),
-            waiting_max: 1,
-            managed: None,
-            secrets: Vec::new(),
-        };
+        let config = RackConfig::of_units(1, &[0, 1], MICRO_SHARDS);
         let (calls, clock) = (Arc::new(Calls::new(&config)), Clock::new());
         let rack = Arc::new(Rack::new(config, 1));
         let memory = ReadOnly::from_descriptor(owner.descriptor_to_read().unwrap()).unwrap();
