@@ -24,7 +24,8 @@
 //! with its orders. They decide nothing about correctness, and may be old anywhere.
 //!
 //! **A dead node** loses its micro-shards only if that is allowed ([`Loss`]), and once its lease and the leases of
-//! all who could still read its memory have run out, unless they have confirmed the change.
+//! all who could still read its memory have run out, unless they have confirmed the change. So does one that is back
+//! without its items: others may still have the memory that it has lost.
 
 #![forbid(unsafe_code)]
 

@@ -21,6 +21,8 @@ minos_base::safeguards! {
     Emptying,
     /// A dead node's micro-shards wait for its readers.
     Fence,
+    /// A memory is left that its owner has lost, before the owner's next one is written.
+    Since,
     /// An owner waits for its followers before it acknowledges a change.
     Wait,
     /// A follower becomes the owner only once it is known that the owner waited for it.

@@ -68,13 +68,21 @@ pub const NEVER: u64 = u64::MAX;
 /// too: an item that was evicted may be there again.
 pub fn forget_premature(history: &mut Vec<Event>, evicts: bool) {
     let all = history.clone();
+    // The result of a call without a reply says nothing: it may have changed the register.
     let written = |it: &Event| match it.call {
-        Call::Set(value) | Call::Cas { new: value, outcome: CasOutcome::Stored, .. } => Some(value),
+        Call::Set(value) => Some(value),
+        Call::Cas { new, outcome, .. } => {
+            (outcome == CasOutcome::Stored || it.returned == NEVER).then_some(new)
+        }
         _ => None,
+    };
+    let may_remove = |it: &Event| match it.call {
+        Call::Delete(was_there) => was_there || it.returned == NEVER,
+        _ => false,
     };
     let saw = |read: &Event, it: &Event| match read.call {
         Call::Get(Some(value)) => written(it) == Some(value),
-        Call::Get(None) | Call::Delete(false) => matches!(it.call, Call::Delete(true)),
+        Call::Get(None) | Call::Delete(false) => may_remove(it),
         Call::Cas { outcome: CasOutcome::Exists | CasOutcome::NotFound, .. } => true,
         _ => false,
     };
@@ -123,7 +131,7 @@ pub enum Verdict {
         /// The register.
         key: u32,
         /// The calls around the furthest point that some order explains: the last ones done and the next
-        /// pending ones, in order of their calls.
+        /// pending ones, in order of their calls, and all without a reply.
         around: Vec<Event>,
     },
     /// The search was given up. This is not a pass.
@@ -295,13 +303,14 @@ impl Search {
         }
     }
 
-    /// The last call done and the next pending one of each client.
+    /// The last call done and the next pending one of each client, and the calls without a reply.
     fn around(&self, state: &State) -> Vec<Event> {
         let near = |(calls, &done): (&Vec<Event>, &u32)| {
             let done = done as usize;
             calls[done.saturating_sub(1)..calls.len().min(done + 1)].to_vec()
         };
-        let mut around: Vec<Event> = self.clients.iter().zip(&state.done).flat_map(near).collect();
+        let answered = self.clients.iter().zip(&state.done).flat_map(near);
+        let mut around: Vec<Event> = answered.chain(self.open.iter().copied()).collect();
         around.sort_by_key(|event| event.called);
         around
     }
@@ -429,6 +438,31 @@ mod tests {
         assert!(is_linearizable(&deleted));
         deleted.push(event(0, 8, 9, Call::Get(Some(1))));
         assert!(!is_linearizable(&deleted));
+    }
+
+    /// A removal that was seen, and then lost with its register's owner.
+    #[test]
+    fn what_was_seen_of_a_removal_counts_once_it_is_acknowledged() {
+        let verdict = |removal| {
+            let mut history = vec![
+                event(0, 0, 1, Call::Set(1)),
+                removal,
+                event(1, 4, 5, Call::Get(None)),
+                event(1, 6, 7, Call::Get(Some(1))),
+            ];
+            forget_premature(&mut history, false);
+            check(&history, STATES_MAX)
+        };
+        // Nobody knows what one without a reply has found.
+        for was_there in [false, true] {
+            let verdict = verdict(event(0, 2, NEVER, Call::Delete(was_there)));
+            assert_eq!(verdict, Verdict::Linearizable, "{was_there}");
+        }
+        assert_ne!(verdict(event(0, 2, 3, Call::Delete(true))), Verdict::Linearizable);
+        // One that found nothing has removed nothing; nor has another key's.
+        assert_ne!(verdict(event(0, 2, 8, Call::Delete(false))), Verdict::Linearizable);
+        let other = Event { key: 1, ..event(0, 2, NEVER, Call::Delete(false)) };
+        assert_ne!(verdict(other), Verdict::Linearizable);
     }
 
     #[test]

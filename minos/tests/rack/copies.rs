@@ -108,6 +108,44 @@ fn is_replaced_without_its_memory() -> bool {
     })
 }
 
+/// An owner is killed while its followers have yet to fetch what has changed there. It begins anew without its items before
+/// they give up.
+#[test]
+fn a_copy_outlives_an_owner_that_begins_anew() {
+    assert!((0..TRIES).any(|_| outlives_its_owner()));
+}
+
+/// As [`is_replaced_without_its_memory`].
+fn outlives_its_owner() -> bool {
+    let mut rack = rack("copies");
+    let at = rack.coordinator();
+    let (mut client, mut owner) = (rack.client(0), rack.client(1));
+    let is_owned = |key: &String| rack.operate(&format!("where {key}")).ends_with("node 1\n");
+    let keys: Vec<String> = (0..).map(|number| format!("own{number}")).filter(is_owned).take(50).collect();
+    for key in &keys {
+        insist(|| client.set(key, b"before"), |said| said == "STORED");
+    }
+    let ((is_copied, gone), silent) = with_silent(&at, || {
+        [2, 3].into_iter().for_each(|node| rack.signal(node, Signal::STOP));
+        // Nobody waits for replies to these.
+        let changes: String = keys.iter().map(|key| format!("set {key} 0 0 5\r\nafter\r\n")).collect();
+        owner.send(changes).unwrap();
+        // The followers are told of the changes, but hear of them later.
+        thread::sleep(Duration::from_millis(50));
+        std::fs::remove_file(rack.folder.path().join("node-1.region")).unwrap();
+        rack.signal(1, Signal::KILL);
+        [2, 3].into_iter().for_each(|node| rack.signal(node, Signal::CONT));
+        rack.wait_for_restart(1);
+        let is_copied = is_copied_again(&rack);
+        let mut is_gone = |key: &&String| insist(|| client.get(key), |_| true).is_none();
+        (is_copied, keys.iter().filter(|key| is_gone(key)).count())
+    });
+    eprintln!("{silent:?} were silent: {gone} of {} keys are gone", keys.len());
+    let is_whole = is_copied && gone == 0;
+    assert!(is_whole || silent.len() > 1, "{gone} gone: {}", rack.operate("status"));
+    is_whole
+}
+
 #[test]
 fn a_copy_that_is_not_waited_for_says_how_far_it_is_behind() {
     let rack = rack("owner");

@@ -92,6 +92,26 @@ impl RackNode {
 }
 
 impl RackConfig {
+    /// Nodes of these units on one machine, as one of them sees them, without a coordinator.
+    #[cfg(test)]
+    pub(crate) fn of_units(node: usize, units: &[u32], micro_shards: u32) -> Self {
+        let peer = |(number, &unit)| RackNode {
+            unit,
+            address: Address::Unix(format!("/none/{number}").into()),
+            native: None,
+        };
+        Self {
+            name: "r".to_owned(),
+            node,
+            nodes: units.iter().enumerate().map(peer).collect(),
+            micro_shards,
+            timeout: Duration::from_secs(1),
+            waiting_max: 1,
+            managed: None,
+            secrets: Vec::new(),
+        }
+    }
+
     /// The keys of the links, if they are sealed.
     pub(crate) fn keys(&self) -> Option<Keys> {
         (!self.secrets.is_empty()).then(|| Keys::new(&self.name, &self.secrets))

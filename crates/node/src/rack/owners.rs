@@ -9,8 +9,8 @@ use std::{
 
 use minos_base::{Clock, KeyHash, Seconds, hash_key, is_left_out};
 use minos_engine::{Answer, Engine, Get, ItemView, Mode, OwnerState, Ownership, ReadOnly, StagedOwned};
-use minos_rack::{MicroShards, ServerId, UnitId};
-use minos_unit::{Directory, Node, Standing};
+use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
+use minos_unit::{Directory, Node, Place, Standing};
 
 use super::{
     RackCounters,
@@ -153,6 +153,25 @@ impl<M: Mode> Rack<M> {
     pub(crate) fn attach(&self, node: usize, table: Option<Arc<ReadOnly<M>>>, state: &'static str) {
         *self.neighbour(node) = Neighbour { table, state };
         self.raise();
+    }
+
+    /// Detaches memory in which a node owns one of these places with an older word than it can have there: that is of a
+    /// process that has died, and what it held is lost. True if there was such memory.
+    pub(super) fn leave_lost(&self, places: &[(MicroShard, Place)]) -> bool {
+        let mut has_left = false;
+        for node in self.unit() {
+            let mut neighbour = self.neighbour(node);
+            let Some(table) = &neighbour.table else { continue };
+            let is_lost = |(micro_shard, place): &(MicroShard, Place)| {
+                let said = table.ownership_after_reads(micro_shard.0);
+                place.node.0 as usize == node && said.is_readable() && said.epoch < place.since
+            };
+            if places.iter().any(is_lost) {
+                *neighbour = Neighbour { table: None, state: "lost" };
+                has_left = true;
+            }
+        }
+        has_left
     }
 
     /// Lets workers look at what has changed.
@@ -512,4 +531,34 @@ impl<M: Mode> RackView<M> {
 /// A time on a clock that is `ahead_s` seconds ahead of the one that shows `time`; never zero, which is no time.
 pub(super) fn shifted(time: Seconds, ahead_s: i64) -> Seconds {
     (i64::from(time) + ahead_s).clamp(1, i64::from(Seconds::MAX)) as Seconds
+}
+
+#[cfg(test)]
+mod tests {
+    use minos_engine::{Backing, StoreConfig, StoreMode};
+
+    use super::*;
+
+    #[test]
+    fn a_memory_is_left_that_its_node_has_lost() {
+        const SHARD: MicroShard = MicroShard(1);
+        let config = StoreConfig { backing: Backing::Memfd, micro_shards: 4, ..StoreConfig::new(8 << 20) };
+        let store = Engine::<StoreMode>::create(&config).unwrap();
+        let rack = Rack::<StoreMode>::new(RackConfig::of_units(0, &[0, 0], 4), 1);
+        let table = ReadOnly::from_descriptor(store.descriptor_to_read().unwrap()).unwrap();
+        rack.attach(1, Some(Arc::new(table)), "attached");
+        let place =
+            |node, epoch, since| [(SHARD, Place { node: ServerId(node), epoch, since, is_serving: true })];
+        // It has begun there without items under epoch 7.
+        let begun = place(1, 7, 7);
+        for (epoch, state) in [(0, OwnerState::None), (5, OwnerState::None), (7, OwnerState::Owned)] {
+            store.set_ownership(SHARD.0, Ownership { epoch, state });
+            assert!(!rack.leave_lost(&begun), "{epoch} {state:?}");
+        }
+        store.set_ownership(SHARD.0, Ownership { epoch: 5, state: OwnerState::Owned });
+        // A node that is back with its items, or another node.
+        assert!(!rack.leave_lost(&place(1, 7, 5)) && !rack.leave_lost(&place(0, 7, 7)));
+        assert!(rack.table(1).is_some() && rack.leave_lost(&begun) && rack.table(1).is_none());
+        assert!(!rack.leave_lost(&begun));
+    }
 }

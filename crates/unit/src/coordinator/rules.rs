@@ -122,13 +122,13 @@ impl Coordinator {
         if !report.lacking.contains(&micro_shard) {
             return report.is_withdrawn.then_some(place);
         }
-        // Nobody reads there: its word is of an older epoch, or none.
-        let empty = self.may_lose(place.node).then_some(Place { since: 0, ..place });
-        self.inherited(now_us, micro_shard, place).or(empty)
+        // Its unit may still read the memory that it has lost.
+        let is_replaced = self.may_lose(place.node) || self.heir(now_us, micro_shard).is_some();
+        is_replaced.then_some(Place { is_serving: false, ..place })
     }
 
-    /// Who gets a micro-shard that was taken from its owner: the node that copied it, else its last owner, else a
-    /// follower, else any, without items.
+    /// Who gets a micro-shard that was taken from its owner: the node that copied it, else its last owner if it has the
+    /// items, else a follower, else any, without items.
     fn next_owner(
         &self,
         now_us: u64,
@@ -136,32 +136,43 @@ impl Coordinator {
         place: Place,
         drained: Option<&Move>,
     ) -> Option<Place> {
-        let is_released = self.is_released(now_us, place);
+        let lacks = self.lacks(micro_shard, place);
+        let is_released = self.is_released(now_us, place, lacks);
         if let Some(it) = drained {
             return is_released.then_some(it.target(place));
         }
-        if self.is_alive(now_us, place.node) {
+        let is_alive = self.is_alive(now_us, place.node);
+        if is_alive && !lacks {
             return Some(Place { is_serving: true, ..place });
         }
-        let is_gone = is_released && self.is_dead(now_us, place.node);
+        let is_gone = is_released && (is_alive || self.is_dead(now_us, place.node));
         if let Some(place) = self.inherited(now_us, micro_shard, place).filter(|_| is_gone) {
             return Some(place);
         }
-        let is_lost = is_gone && self.may_lose(place.node);
-        let node = is_lost.then(|| self.substitute(now_us, place.node)).flatten()?;
+        if !is_gone || !self.may_lose(place.node) {
+            return None;
+        }
+        let node = if is_alive { place.node } else { self.substitute(now_us, place.node)? };
         Some(Place { node, since: 0, is_serving: true, ..place })
     }
 
-    /// True once no node answers from the memory of the owner that was.
-    fn is_released(&self, now_us: u64, place: Place) -> bool {
+    /// True if the node has said that it has lost the items.
+    fn lacks(&self, micro_shard: MicroShard, place: Place) -> bool {
+        let report = self.peers.get(&place.node).map(|peer| &peer.report);
+        report.is_some_and(|it| it.epoch >= place.since && it.lacking.contains(&micro_shard))
+    }
+
+    /// True once no node answers from the memory of the owner that was. One that has its items has withdrawn its word there;
+    /// one that lacks them may have lost a memory that others still have.
+    fn is_released(&self, now_us: u64, place: Place, lacks: bool) -> bool {
         let has_enacted = |id| self.peers.get(&id).is_some_and(|peer| peer.report.epoch >= place.epoch);
-        if has_enacted(place.node) || !is_on(Safeguard::Fence) {
+        if has_enacted(place.node) && !lacks || !is_on(Safeguard::Fence) {
             return true;
         }
         let unit = self.directory.node(place.node).map(|node| node.unit);
         let mut readers = self.peers.iter().filter(|(_, peer)| Some(peer.unit) == unit);
-        self.is_dead(now_us, place.node)
-            && readers.all(|(id, peer)| has_enacted(*id) || now_us >= peer.until_us)
+        let is_past = self.is_dead(now_us, place.node) || lacks && now_us >= self.quiet_until_us;
+        is_past && readers.all(|(id, peer)| has_enacted(*id) || now_us >= peer.until_us)
     }
 
     fn may_lose(&self, id: ServerId) -> bool {

@@ -41,7 +41,8 @@ pub struct Timing {
 pub struct CopyJob {
     /// The move.
     pub id: MoveId,
-    /// The owner. Its word must say [`crate::Holding::Owned`] or `Frozen` with `epoch` before and after each read.
+    /// The owner. Its word must say [`crate::Holding::Owned`] or `Frozen` with `epoch` before and after each read, also of
+    /// what is not there: a process that has begun anew shows no items.
     pub from: ServerId,
     /// See `from`.
     pub epoch: Epoch,
@@ -355,12 +356,12 @@ impl Member {
         let mut is_emptying = false;
         let places = directory.into_iter().flat_map(|directory| directory.places());
         for ((micro_shard, place), shard) in places.zip(&self.shards) {
+            let misses = place.node == self.id && shard.word.epoch < place.since;
+            report.lacking.extend((misses && place.since < place.epoch).then_some(micro_shard));
             if place.node == self.id && place.is_serving {
-                let misses = shard.word.epoch < place.since;
                 is_emptying |= misses && place.since == place.epoch;
                 let is_given = shard.source.as_ref().is_some_and(|source| source.is_given);
                 report.is_withdrawn |= !shard.word.is_valid() && shard.word.epoch >= place.epoch && !is_given;
-                report.lacking.extend((misses && place.since < place.epoch).then_some(micro_shard));
             }
             if shard.is_at_rest() {
                 continue;

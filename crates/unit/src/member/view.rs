@@ -33,6 +33,14 @@ pub struct Permit {
     lease: u64,
 }
 
+#[cfg(test)]
+impl Permit {
+    /// See [`Place::since`](crate::Place::since).
+    pub(crate) fn since(&self) -> Epoch {
+        self.since
+    }
+}
+
 /// A node's directory and lease at a moment. Workers load the newest one for each check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct View {

@@ -89,12 +89,13 @@ impl World {
         self.kill(Party::Node(id));
     }
 
-    /// A machine loses power.
+    /// A process dies, and its memory with it. Others may have that attached for a while.
     fn lose_memory(&mut self) {
         self.tally.note("memory losses");
         let id = self.one();
         self.kill(Party::Node(id));
-        self.hosts.get_mut(&id).expect("a node").memory = Memory::new();
+        let host = self.hosts.get_mut(&id).expect("a node");
+        host.lost = Some((std::mem::replace(&mut host.memory, Memory::new()), u64::MAX));
     }
 
     fn pause_one(&mut self) {

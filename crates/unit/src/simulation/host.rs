@@ -28,11 +28,21 @@ impl Drift {
 
 pub(super) struct Host {
     pub(super) memory: Memory,
+    /// The memory before the last loss, and until when others have it attached.
+    pub(super) lost: Option<(Memory, u64)>,
     pub(super) process: Option<Process>,
     /// Counts processes.
     pub(super) life: u64,
     pub(super) drift: Drift,
     pub(super) paused_until_us: u64,
+}
+
+impl Host {
+    /// The memory that other nodes have attached.
+    pub(super) fn attached(&self, now_us: u64) -> &Memory {
+        let lost = self.lost.as_ref().filter(|(_, until_us)| now_us < *until_us);
+        lost.map_or(&self.memory, |(memory, _)| memory)
+    }
 }
 
 /// Work under a partition's lock.

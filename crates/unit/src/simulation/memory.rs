@@ -79,6 +79,8 @@ pub(super) struct Look {
     shard: usize,
     /// The only epoch that will do, if not any.
     epoch: Option<Epoch>,
+    /// The first epoch that will do: a word before it is in a memory that its owner has lost.
+    since: Epoch,
     step: u32,
     attempts: u32,
     word: Ownership,
@@ -88,7 +90,12 @@ pub(super) struct Look {
 impl Look {
     pub(super) fn new(key: usize, shard: usize, epoch: Option<Epoch>) -> Self {
         let (word, bucket) = (Ownership::VOID, Bucket::default());
-        Self { key, shard, epoch, step: 0, attempts: 0, word, bucket }
+        Self { key, shard, epoch, since: 0, step: 0, attempts: 0, word, bucket }
+    }
+
+    /// Leaves out words before an epoch.
+    pub(super) fn since(self, epoch: Epoch) -> Self {
+        Self { since: if is_on(Safeguard::Since) { epoch } else { 0 }, ..self }
     }
 
     /// One more line. `None` if there are more.
@@ -99,7 +106,7 @@ impl Look {
         match self.step {
             1 => {
                 self.word = word;
-                let is_wrong = self.epoch.is_some_and(|epoch| epoch != word.epoch);
+                let is_wrong = self.epoch.is_some_and(|epoch| epoch != word.epoch) || word.epoch < self.since;
                 return (!word.is_valid() || is_wrong).then_some(Found::AskOwner);
             }
             2 => self.bucket.version = bucket.version,

@@ -227,3 +227,15 @@ fn control_without_emptying_old_values_come_back() {
 fn control_without_the_fence_a_dead_nodes_memory_is_read() {
     must_fail(taking(Loss::Allowed), Safeguard::Fence);
 }
+
+#[test]
+fn control_without_the_fence_a_memory_is_read_that_its_owner_has_lost() {
+    let plan = Plan { kills: 0, memory_losses: 12, coordinator_kills: 0, ..followed_afar(Loss::Never) };
+    // It is rare: the seeds before find nothing, and take a minute.
+    must_fail_from(1240, plan, Safeguard::Fence);
+}
+
+#[test]
+fn control_without_leaving_a_lost_memory_it_is_read_beside_the_new_one() {
+    must_fail(Plan { memory_losses: 12, ..torn(Loss::Allowed) }, Safeguard::Since);
+}

@@ -18,6 +18,9 @@ use crate::{
     switches::{Safeguard, is_on},
 };
 
+/// Until others have attached the memory of a node that has begun anew.
+const ATTACH_US: u64 = 10_000;
+
 pub(super) fn hash(key: usize) -> KeyHash {
     hash_key(&key.to_le_bytes(), 1)
 }
@@ -37,7 +40,9 @@ impl World {
     }
 
     pub(super) fn end_repair(&mut self, id: ServerId, life: u64) {
+        let now_us = self.now_us;
         let Some(host) = self.hosts.get_mut(&id).filter(|host| host.life == life) else { return };
+        host.lost.iter_mut().for_each(|(_, until_us)| *until_us = (*until_us).min(now_us + ATTACH_US));
         host.memory.end_repair();
         host.memory.withdraw();
         let member = Member::new(id, life, &host.memory.words, terms(), timing());
@@ -227,7 +232,7 @@ impl World {
     }
 
     fn begin_reading(&mut self, id: ServerId, owner: ServerId, request: Request, permit: Permit) {
-        let look = Look::new(request.key, self.shards[request.key], None);
+        let look = Look::new(request.key, self.shards[request.key], None).since(permit.since());
         let life = self.hosts[&id].life;
         let Some((process, _)) = self.process(id, life) else { return };
         process.next += 1;
@@ -243,7 +248,9 @@ impl World {
     pub(super) fn reading(&mut self, id: ServerId, life: u64, number: u64) {
         let Some((process, _)) = self.process(id, life) else { return };
         let Some(mut reading) = process.readings.remove(&number) else { return };
-        let found = reading.look.advance(&self.hosts[&reading.owner].memory);
+        let owner = &self.hosts[&reading.owner];
+        let memory = if reading.owner == id { &owner.memory } else { owner.attached(self.now_us) };
+        let found = reading.look.advance(memory);
         let Reading { request, permit, .. } = reading;
         match found {
             Some(Found::Value(value)) if self.may_answer(id, &permit) => {

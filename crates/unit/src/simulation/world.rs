@@ -236,7 +236,10 @@ impl World {
             drift: drift(),
             paused_until_us: 0,
         };
-        let host = |drift| Host { memory: Memory::new(), process: None, life: 0, drift, paused_until_us: 0 };
+        let host = |drift| {
+            let memory = Memory::new();
+            Host { memory, lost: None, process: None, life: 0, drift, paused_until_us: 0 }
+        };
         let hosts = (0..count).map(|id| (ServerId(id), host(drift()))).collect();
         let of = |key: usize| shards.of(hash_key(&key.to_le_bytes(), 1)).0 as usize;
         Self {

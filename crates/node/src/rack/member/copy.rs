@@ -244,17 +244,12 @@ impl<M: Mode> Copier<M> {
     /// Copies the items of some keys, or removes those that are gone.
     fn batch(&self, job: &CopyJob) -> Result<(), CopyError> {
         let mut source = self.source(job.from)?;
-        hashes_of(job).iter().try_for_each(|hash| self.copy_keys(&mut source, job.id.micro_shard, *hash))?;
+        hashes_of(job).iter().try_for_each(|hash| self.copy_keys(&mut source, job, *hash))?;
         if source.has_held(job) { Ok(()) } else { Err(CopyError::Unreadable) }
     }
 
-    fn copy_keys(
-        &self,
-        source: &mut Source<M>,
-        micro_shard: MicroShard,
-        hash: KeyHash,
-    ) -> Result<(), CopyError> {
-        let now = self.clock.seconds();
+    fn copy_keys(&self, source: &mut Source<M>, job: &CopyJob, hash: KeyHash) -> Result<(), CopyError> {
+        let (micro_shard, now) = (job.id.micro_shard, self.clock.seconds());
         let mut there = Vec::<Box<[u8]>>::new();
         let table = Arc::clone(&source.table);
         let is_meant = |key: &&[u8]| self.rack.micro_shard(key) == micro_shard.0;
@@ -262,6 +257,10 @@ impl<M: Mode> Copier<M> {
             there.extend(Some(key).filter(is_meant).map(Box::from))
         });
         keys.map_err(|_| CopyError::Unreadable)?;
+        // An owner that has begun anew shows none: its items may be here alone.
+        if !source.has_held(job) {
+            return Err(CopyError::Unreadable);
+        }
         self.forget(micro_shard, hash, &there.iter().map(|key| &key[..]).collect::<Vec<_>>());
         there.iter().try_for_each(|key| self.copy(source, micro_shard, key, now))
     }
@@ -394,4 +393,95 @@ fn group(jobs: Vec<Job>) -> (Group, Vec<Job>) {
         Some(Job::Apply(..)) | None => Group::Empty(BTreeSet::new()),
     };
     (group, left)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use minos_engine::{Backing, OwnerState, Ownership, StoreConfig, StoreMode};
+    use minos_unit::MoveId;
+
+    use super::*;
+    use crate::rack::{config::RackConfig, member::Calls};
+
+    const MICRO_SHARDS: u32 = 4;
+    const OWNER: ServerId = ServerId(0);
+    const EPOCH: u32 = 5;
+    const KEY: &[u8] = b"key";
+
+    fn store() -> Arc<Engine<StoreMode>> {
+        let config = StoreConfig {
+            backing: Backing::Memfd,
+            micro_shards: MICRO_SHARDS,
+            hash_seed: 7,
+            ..StoreConfig::new(8 << 20)
+        };
+        Arc::new(Engine::create(&config).unwrap())
+    }
+
+    fn put(store: &Engine<StoreMode>, value: &[u8]) {
+        store.entry(store.hash(KEY), KEY, 5).insert(&[value], ItemMeta::default()).unwrap();
+    }
+
+    fn value_at(store: &Engine<StoreMode>) -> Option<Vec<u8>> {
+        store.read(store.hash(KEY), KEY, 5, |item| {
+            let mut value = Vec::new();
+            item.copy_value_to(&mut value);
+            value
+        })
+    }
+
+    /// The copier of a follower, which reads the memory of this owner.
+    fn copier(owner: &Engine<StoreMode>) -> Copier<StoreMode> {
+        let config = RackConfig::of_units(1, &[0, 1], MICRO_SHARDS);
+        let (calls, clock) = (Arc::new(Calls::new(&config)), Clock::new());
+        let rack = Arc::new(Rack::new(config, 1));
+        let memory = ReadOnly::from_descriptor(owner.descriptor_to_read().unwrap()).unwrap();
+        rack.attach(OWNER.0 as usize, Some(Arc::new(memory)), "attached");
+        Copier {
+            rack,
+            store: store(),
+            clock,
+            jobs: channel().1,
+            events: channel().0,
+            pending: Vec::new(),
+            afar: Afar::new(calls, String::new(), clock),
+            stop: Arc::new(Stop::new().unwrap()),
+        }
+    }
+
+    /// Tells a follower that has an older value of the key that it has changed at its owner, whose memory says this of the
+    /// micro-shard; returns whether that is copied, and the follower's value then.
+    fn tell_of_a_change(owner: &Engine<StoreMode>, said: Ownership) -> (bool, Option<Vec<u8>>) {
+        let mut copier = copier(owner);
+        put(&copier.store, b"old");
+        let micro_shard = copier.rack.micro_shard(KEY);
+        owner.set_ownership(micro_shard, said);
+        let id = MoveId { micro_shard: MicroShard(micro_shard), number: EPOCH + 1 };
+        let hashes = Some(vec![owner.hash(KEY)]);
+        let job = CopyJob { id, from: OWNER, epoch: EPOCH, hashes };
+        (copier.copy_changed(OWNER, &[job]), value_at(&copier.store))
+    }
+
+    #[test]
+    fn a_follower_takes_in_what_its_owner_has_changed() {
+        let (owner, owned) = (store(), Ownership { epoch: EPOCH, state: OwnerState::Owned });
+        assert_eq!(tell_of_a_change(&owner, owned), (true, None));
+        put(&owner, b"new");
+        assert_eq!(tell_of_a_change(&owner, owned), (true, Some(b"new".to_vec())));
+    }
+
+    /// It has a new memory, or repairs the index of its old one; or it is the owner again without its items.
+    #[test]
+    fn an_owner_that_begins_anew_takes_nothing_from_its_followers() {
+        for said in [
+            Ownership { epoch: 0, state: OwnerState::None },
+            Ownership { epoch: EPOCH, state: OwnerState::None },
+            Ownership { epoch: EPOCH + 1, state: OwnerState::Owned },
+        ] {
+            let told = tell_of_a_change(&store(), said);
+            assert_eq!(told, (false, Some(b"old".to_vec())), "{said:?}");
+        }
+    }
 }

@@ -299,11 +299,16 @@ impl<M: Mode, I: Io> Driver<M, I> {
     }
 
     fn show_directory(&mut self, known: Option<&Directory>, new: &Directory) {
-        self.rack.show(new);
-        match known {
-            Some(known) => new.places_since(known).for_each(|(micro_shard, _)| self.route(micro_shard)),
-            None => new.places().for_each(|(micro_shard, _)| self.route(micro_shard)),
+        let changed: Vec<_> = match known {
+            Some(known) => new.places_since(known).collect(),
+            None => new.places().collect(),
+        };
+        // No route leads to a lost memory once its node begins anew.
+        if self.rack.leave_lost(&changed) {
+            self.pass();
         }
+        self.rack.show(new);
+        changed.into_iter().for_each(|(micro_shard, _)| self.route(micro_shard));
     }
 
     /// Sets the route to a micro-shard: by the directory, and by the word where it is this node's. If workers can do less
