@@ -116,7 +116,6 @@ fn most(driver: &Driver<'_>, design: &Design, mix: (&str, &str), rounds: u32) ->
         series
             .0
             .push(driver.shoot(target, &[&arguments(mix, &connections)[..], &["--rate", "max"]].concat())?);
-        driver.rest();
     }
     Ok(series.median(|shot| shot.per_s))
 }
@@ -129,7 +128,6 @@ impl Case {
         for (design, series) in designs.iter().zip(&mut self.series) {
             let target = Target { url: &design.url, pid: design.server.pid() };
             series.0.push(driver.shoot(target, &arguments)?);
-            driver.rest();
         }
         Ok(())
     }

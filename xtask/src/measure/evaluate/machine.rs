@@ -9,6 +9,7 @@ use crate::measure::{
     Samples,
     driver::{Measurement, Pace, WARMUP_MS},
     stolen::Stolen,
+    turn,
 };
 
 const DRAIN: &str = "300ms";
@@ -110,7 +111,7 @@ impl Driver<'_> {
         Shot::of(&self.run(Pace::Spin, target, &threads.each_ref().map(String::as_str), arguments)?)
     }
 
-    /// Measures with a driver that is placed by `threads`.
+    /// Measures with a driver that is placed by `threads`, which rests then.
     pub(super) fn run(
         &self,
         pace: Pace,
@@ -128,12 +129,7 @@ impl Driver<'_> {
             millis: self.millis,
             arguments,
         };
-        measurement.run(self.program)
-    }
-
-    /// Lets the kernel have the driver's processors for a while.
-    pub(super) fn rest(&self) {
-        Pace::Spin.pause(WARMUP_MS + self.millis);
+        turn::run(self.program, &measurement)
     }
 }
 

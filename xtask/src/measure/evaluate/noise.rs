@@ -39,7 +39,6 @@ pub(super) fn measure(driver: &Driver<'_>, rounds: u32) -> anyhow::Result<Report
             for (workload, series) in [QUIET, NOISE].into_iter().zip(series) {
                 let target = Target { url: &server.target(), pid: server.pid() };
                 series.0.push(driver.shoot(target, &[&workload[..], &usual].concat())?);
-                driver.rest();
             }
         }
     }

@@ -122,9 +122,7 @@ impl System<'_> {
             driver.run(pace(driver), target, &threads, &[&usual[..], closed].concat())
         };
         on_each_node(|node| Ok(write(node)?))?;
-        let results = on_each_node(ask)?;
-        driver.rest();
-        Ok(results)
+        on_each_node(ask)
     }
 }
 

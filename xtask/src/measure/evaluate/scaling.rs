@@ -44,7 +44,6 @@ fn with_workers(driver: &Driver<'_>, rounds: u32, workers: usize) -> anyhow::Res
             for system in &mut systems {
                 let target = Target { url: &system.url, pid: system.contestant.pid() };
                 system.series[at].0.push(driver.shoot(target, &[&usual[..], way].concat())?);
-                driver.rest();
             }
         }
     }
@@ -56,15 +55,13 @@ fn systems(driver: &Driver<'_>, workers: usize) -> anyhow::Result<Vec<System>> {
     let (cpus, count) = (driver.machine.servers(workers), workers.to_string());
     let options = ["--workers", &count];
     let native = contestants::minos_native("Minos, native", driver.program, &cpus, &options)?;
-    let mut systems = vec![
+    Ok(vec![
         System::new(contestants::minos("Minos, memcached's protocol", driver.program, &cpus, &options)?),
         System::new(contestants::minos_resp(driver.program, &cpus, &options)?),
         System { url: native.target_in("minos"), ..System::new(native) },
         System::new(contestants::memcached(&cpus, workers as u32)?),
         System::new(contestants::redis_with_threads(&cpus, workers as u32)?),
-    ];
-    systems.iter_mut().for_each(|system| system.series = Default::default());
-    Ok(systems)
+    ])
 }
 
 fn report(systems: &[System], workers: usize, connections: &str) -> Report {
