@@ -14,13 +14,12 @@ use crate::measure::{
     rack_moves,
     rack_peers::{
         LIMIT_US, NODES, PORTS,
-        bench::{BUSY_MAX, Bench, MISSES_MAX, REQUESTS, TRIES},
+        bench::{Bench, REQUESTS, TRIES, is_within},
         groups::{self, Group},
         keys::{self, Keys},
         limit::highest_rate,
     },
     report::{Report, cell},
-    turn,
 };
 
 /// Part of what the nodes answer in closed loop at which the search for the limit begins.
@@ -138,12 +137,6 @@ fn on_each_node<T: Send>(call: impl Fn(usize) -> anyhow::Result<T> + Sync) -> an
 /// Drivers that share a processor must not spin.
 fn pace(driver: &Driver<'_>) -> Pace {
     if driver.machine.processors < 2 * NODES { Pace::Due } else { Pace::Spin }
-}
-
-fn is_within(result: &Value) -> bool {
-    let busy = result["driver"]["busy"].as_f64().unwrap_or(f64::NAN);
-    let p99_us = result["latency_us"]["all"]["p99"].as_f64().unwrap_or(f64::NAN);
-    turn::is_answered(result, MISSES_MAX) && busy <= BUSY_MAX && p99_us <= LIMIT_US
 }
 
 fn report(systems: &[System<'_>]) -> Report {

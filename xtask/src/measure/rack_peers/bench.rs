@@ -3,6 +3,7 @@
 use std::{fs, path::Path, thread, time::Duration};
 
 use minos_rackmodel::Random;
+use serde_json::Value;
 
 use super::{LIMIT_US, keys::Mix, limit::highest_rate};
 use crate::measure::{
@@ -13,32 +14,32 @@ use crate::measure::{
 /// Requests of a trace for a closed loop, which the driver repeats.
 pub(in crate::measure) const REQUESTS: usize = 200_000;
 /// Part of the reads that may miss: a cache evicts a key now and then whose bucket is full.
-pub(in crate::measure) const MISSES_MAX: f64 = 1e-3;
+const MISSES_MAX: f64 = 1e-3;
 /// Tries of a rate that exceeds the limit: other load on the machine makes requests late, never early.
 pub(in crate::measure) const TRIES: u32 = 2;
 /// Measurements of a cost that fail before the figure does: on a busy machine, a node may not get its lease in time.
 const FAILURES_MAX: u32 = 5;
 const REST: Duration = Duration::from_secs(2);
 /// Part of its time that the driver may be busy: beyond, it is measured and not the server.
-pub(in crate::measure) const BUSY_MAX: f64 = 0.95;
+const BUSY_MAX: f64 = 0.95;
 
 /// The driver, and where its traces are written.
 pub(in crate::measure) struct Bench<'a> {
-    pub(in crate::measure) program: &'a Path,
+    pub(super) program: &'a Path,
     millis: u32,
     trace: tempfile::NamedTempFile,
     random: Random,
     /// Tries in which the driver had no time to spare.
-    pub(in crate::measure) full: u32,
+    pub(super) full: u32,
 }
 
 /// A node and how it is asked.
-pub(in crate::measure) struct Node<'a> {
-    pub(in crate::measure) target: String,
-    pub(in crate::measure) pids: Vec<u32>,
+pub(super) struct Node<'a> {
+    pub(super) target: String,
+    pub(super) pids: Vec<u32>,
     /// Among `pids`.
-    pub(in crate::measure) number: usize,
-    pub(in crate::measure) mix: Mix<'a>,
+    pub(super) number: usize,
+    pub(super) mix: Mix<'a>,
 }
 
 impl<'a> Bench<'a> {
@@ -52,13 +53,13 @@ impl<'a> Bench<'a> {
     }
 
     /// Stores keys at a node.
-    pub(in crate::measure) fn load(&mut self, target: &str, mix: &Mix<'_>) -> anyhow::Result<()> {
+    pub(super) fn load(&mut self, target: &str, mix: &Mix<'_>) -> anyhow::Result<()> {
         fs::write(&self.trace, mix.load())?;
         driver::load(self.program, target, &["--workload", &self.workload()])
     }
 
     /// Processor time of an operation, closed loop.
-    pub(in crate::measure) fn cost(&mut self, node: &Node<'_>, pipeline: &str) -> anyhow::Result<Cost> {
+    pub(super) fn cost(&mut self, node: &Node<'_>, pipeline: &str) -> anyhow::Result<Cost> {
         fs::write(&self.trace, node.mix.trace(REQUESTS, None, &mut self.random))?;
         let workload = self.workload();
         let arguments = ["--workload", &workload, "--pipeline", pipeline];
@@ -75,11 +76,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The highest rate at which 99 % of the requests end within the limit, searched from `start`.
-    pub(in crate::measure) fn rate_within_limit(
-        &mut self,
-        node: &Node<'_>,
-        start: f64,
-    ) -> anyhow::Result<f64> {
+    pub(super) fn rate_within_limit(&mut self, node: &Node<'_>, start: f64) -> anyhow::Result<f64> {
         highest_rate(start, |rate| {
             for _ in 0..TRIES {
                 if self.is_within(node, rate)? {
@@ -104,11 +101,8 @@ impl<'a> Bench<'a> {
                 return Ok(false);
             }
         };
-        let is_answered = turn::is_answered(&result, MISSES_MAX);
-        let is_full = result["driver"]["busy"].as_f64().is_some_and(|busy| busy > BUSY_MAX);
-        self.full += u32::from(is_full);
-        let p99_us = result["latency_us"]["all"]["p99"].as_f64();
-        Ok(is_answered && !is_full && p99_us.is_some_and(|p99_us| p99_us <= LIMIT_US))
+        self.full += u32::from(is_full(&result));
+        Ok(is_within(&result))
     }
 
     fn measurement<'m>(&self, node: &'m Node<'_>, arguments: &'m [&'m str]) -> Measurement<'m> {
@@ -123,4 +117,16 @@ impl<'a> Bench<'a> {
             arguments,
         }
     }
+}
+
+/// True if the driver had no time to spare.
+fn is_full(result: &Value) -> bool {
+    result["driver"]["busy"].as_f64().is_some_and(|busy| busy > BUSY_MAX)
+}
+
+/// True if a node has answered within the limit, and the driver had time to spare.
+pub(in crate::measure) fn is_within(result: &Value) -> bool {
+    let p99_us = result["latency_us"]["all"]["p99"].as_f64();
+    let is_in_time = p99_us.is_some_and(|p99_us| p99_us <= LIMIT_US);
+    turn::is_answered(result, MISSES_MAX) && !is_full(result) && is_in_time
 }

@@ -33,7 +33,7 @@ pub(in crate::measure) struct Group {
     /// The part of all requests that each node gets, computed from the popularity of its keys.
     pub(in crate::measure) shares: [f64; NODES],
     /// The busiest node over the mean, as counted by the servers themselves.
-    pub(in crate::measure) counted: f64,
+    pub(super) counted: f64,
 }
 
 /// Starts a rack whose units have so many nodes.
@@ -116,7 +116,7 @@ impl Group {
     }
 
     /// The node that bounds the group: the one with the greatest share; each in its turn, if all are equal.
-    pub(in crate::measure) fn node_to_ask(&self, round: usize) -> usize {
+    pub(super) fn node_to_ask(&self, round: usize) -> usize {
         let hottest = (0..NODES).max_by(|&one, &other| self.shares[one].total_cmp(&self.shares[other]));
         if self.is_unit { round % NODES } else { hottest.unwrap_or(0) }
     }

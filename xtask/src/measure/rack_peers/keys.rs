@@ -8,13 +8,13 @@ use super::NODES;
 
 const KEYS: u32 = 500_000;
 /// Sets of names. Chance decides whether the hottest keys come together.
-pub(in crate::measure) const SETS: u32 = 11;
+pub(super) const SETS: u32 = 11;
 const ALPHA: f64 = 0.99;
-pub(in crate::measure) const VALUE_BYTES: usize = 32;
+pub(super) const VALUE_BYTES: usize = 32;
 
 /// All keys, the hottest first, each with its share of all requests.
 pub(in crate::measure) struct Keys {
-    pub(in crate::measure) names: Vec<String>,
+    pub(super) names: Vec<String>,
     shares: Vec<f64>,
 }
 
@@ -41,7 +41,7 @@ impl Keys {
     }
 
     /// The share of all requests that are for keys of each node.
-    pub(in crate::measure) fn shares(&self, owners: &[usize]) -> [f64; NODES] {
+    pub(super) fn shares(&self, owners: &[usize]) -> [f64; NODES] {
         let mut shares = [0.0; NODES];
         owners.iter().zip(&self.shares).for_each(|(&owner, share)| shares[owner] += share);
         shares
@@ -60,12 +60,12 @@ impl Keys {
     }
 
     /// All keys.
-    pub(in crate::measure) fn all(&self) -> Mix<'_> {
+    pub(super) fn all(&self) -> Mix<'_> {
         self.mix(|_| true)
     }
 
     /// The keys of one node.
-    pub(in crate::measure) fn of_node(&self, owners: &[usize], node: usize) -> Mix<'_> {
+    pub(super) fn of_node(&self, owners: &[usize], node: usize) -> Mix<'_> {
         self.mix(|at| owners[at] == node)
     }
 
@@ -82,7 +82,7 @@ impl Keys {
 
 impl Mix<'_> {
     /// A trace that stores each key.
-    pub(in crate::measure) fn load(&self) -> String {
+    pub(super) fn load(&self) -> String {
         self.names.iter().fold(String::new(), |text, name| line(text, 0.0, "set", name))
     }
 
@@ -102,7 +102,7 @@ impl Mix<'_> {
     }
 
     /// A key, in proportion to its share.
-    pub(in crate::measure) fn draw(&self, random: &mut Random) -> &str {
+    pub(super) fn draw(&self, random: &mut Random) -> &str {
         let wanted = random.unit() * self.sums.last().copied().unwrap_or(0.0);
         let at = self.sums.partition_point(|sum| *sum <= wanted);
         self.names[at.min(self.names.len() - 1)]
