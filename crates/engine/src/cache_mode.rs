@@ -671,7 +671,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             appended => appended,
         };
         if let Ok(place) = appended {
-            return Ok(place);
+            return Ok(if T::IS_TIERED { writing.bring_forward(place) } else { place });
         }
         if T::IS_TIERED {
             writing.partition.counts.chain_refusals.add(1);

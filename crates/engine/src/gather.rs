@@ -1,7 +1,7 @@
 //! Gathers the statistics of a whole table.
 
 use crate::{
-    index::Index,
+    index::{BUCKET_WORDS, Index},
     mode::Mode,
     partition::Partition,
     stats::{ClassStats, StoreStats},
@@ -54,7 +54,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let region = self.memory().region();
         let buckets = index.buckets(region);
         stats.buckets += buckets;
-        stats.index_bytes += index.bytes(region);
         let sample = buckets.min(CHAINS_SAMPLED);
         let mut spares = 0;
         for number in 0..sample {
@@ -65,6 +64,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
             spares += chain - 1;
             stats.chain_buckets_max = stats.chain_buckets_max.max(chain);
         }
-        stats.spare_buckets += spares * buckets / sample;
+        let spares = spares * buckets / sample;
+        stats.spare_buckets += spares;
+        stats.index_bytes += index.bytes(region) + spares * (BUCKET_WORDS * 8) as u64;
     }
 }

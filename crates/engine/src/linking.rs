@@ -200,6 +200,10 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
             *moves = Index::moves(buckets, self.engine.hash(key_of(self, item)));
             true
         });
+        if M::IS_TIERED {
+            // What memory has comes first, as where items are appended.
+            splitting.sort_unstable_by_key(|(slot, _)| slot.is_on_flash());
+        }
         relink::split::<A>(region, index, old, new, &splitting);
         self.writer.splitting = splitting;
         counts.splits.add(1);

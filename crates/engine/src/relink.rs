@@ -31,6 +31,16 @@ pub(crate) fn replace<A: Access>(region: &Region, place: Place, slot: Slot) {
     versions::write::<A>(region.word(place.head), || cell.store(slot.0, Relaxed));
 }
 
+/// Exchanges two slots of a chain.
+pub(crate) fn exchange<A: Access>(region: &Region, place: Place, other: Place) {
+    let (cell, other_cell) = (place.cell(region), other.cell(region));
+    versions::write::<A>(region.word(place.head), || {
+        let slot = cell.load(Relaxed);
+        cell.store(other_cell.load(Relaxed), Relaxed);
+        other_cell.store(slot, Relaxed);
+    });
+}
+
 /// The last of [`places`], found bucket by bucket.
 #[inline]
 fn last_place(region: &Region, head: Offset) -> Option<Place> {

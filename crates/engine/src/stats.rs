@@ -63,7 +63,7 @@ pub struct StoreStats {
     pub used_bytes: u64,
     /// Bytes not used by items or index; some of them lie in arenas of partitions.
     pub free_bytes: u64,
-    /// Bytes of index segments.
+    /// Bytes of index segments and of the spare buckets of chains.
     pub index_bytes: u64,
     /// Buckets in use, spare ones not counted.
     pub buckets: u64,

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     chain::{self, Place},
+    index::SLOTS,
     item::ItemState,
     log::Twin,
     mode::SEEN_MAX,
@@ -91,6 +92,23 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     pub(super) fn remember_level(&self) {
         let is_only = self.partition.counts.cold.value() == 0;
         self.partition.index.remember_level(self.region(), is_only);
+    }
+
+    /// Brings the item at a place into the first bucket of its chain, in exchange for a record on flash, so that
+    /// GETs find what is in memory there. Returns where it is then.
+    pub(crate) fn bring_forward(&self, place: Place) -> Place {
+        let (region, head) = (self.region(), place.head);
+        if place.bucket == head || place.slot(region).is_on_flash() {
+            return place;
+        }
+        let mut first = (1..=SLOTS).map(|word| Place { head, bucket: head, word });
+        match first.find(|first| first.slot(region).is_on_flash()) {
+            Some(first) => {
+                relink::exchange::<A>(region, place, first);
+                first
+            }
+            None => place,
+        }
     }
 
     /// Takes a slot on flash out of its chain.

@@ -125,6 +125,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         self.partition.space.set_copy(region, placed.item, twin_of(cold.slot.place()));
         let cold_slot = place.slot(region);
         relink::replace::<A>(region, place, slot);
+        self.bring_forward(place);
         let counts = &self.partition.counts;
         counts.remove_cold(cold_slot);
         counts.add_again(&ItemState::load(region, placed.item, 0));

@@ -43,6 +43,7 @@ impl Tier for Flash {
     const NAME: &'static str = "tiered";
     const LAYOUT: u64 = u64::from_le_bytes(*b"tiered1\0");
     const IS_TIERED: bool = true;
-    /// Most keys are on flash, where a further line of the index costs little.
-    const ITEMS_PER_TWO_BUCKETS: u64 = 12;
+    /// Most keys are on flash, where a further line of the index costs little, and what memory has stands in the
+    /// first lines. An item takes less than 11 bytes.
+    const ITEMS_PER_TWO_BUCKETS: u64 = 32;
 }

@@ -19,8 +19,10 @@ use crate::measure::{
 };
 
 const VALUE_BYTES: u64 = 1024;
-/// Operations that wait for an answer: enough that the device has work while others are on their way.
+/// Keys that wait for an answer: enough that the device has work while others are on their way.
 const OUTSTANDING: u32 = 128;
+/// The same beside fio, which reads as many at a time and has none on its way to a client.
+const DEPTHS: [u32; 2] = [OUTSTANDING, 2 * OUTSTANDING];
 const GATHERED: &str = "1:1024";
 const FIGURES: &[Figure] = &[
     Figure { name: "cold keys/s", decimals: 0 },
@@ -33,8 +35,8 @@ const FIGURES: &[Figure] = &[
 #[derive(Clone, Copy, Debug)]
 struct Way {
     name: &'static str,
-    /// Requests that wait for an answer.
-    requests: u32,
+    /// Keys that wait for an answer.
+    outstanding: u32,
     /// Keys of a request.
     keys: u32,
     /// The server's `--flash-width`.
@@ -42,12 +44,12 @@ struct Way {
 }
 
 const WIDE: Way =
-    Way { name: "32 keys a request, gathered", requests: OUTSTANDING / 32, keys: 32, reads: GATHERED };
+    Way { name: "32 keys a request, gathered", outstanding: OUTSTANDING, keys: 32, reads: GATHERED };
 const DIRECT: Way = Way { name: "32 keys a request, direct", reads: "direct", ..WIDE };
 const SINGLE: Way =
-    Way { name: "1 key a request, gathered", requests: OUTSTANDING, keys: 1, reads: GATHERED };
+    Way { name: "1 key a request, gathered", outstanding: OUTSTANDING, keys: 1, reads: GATHERED };
 const ONE_BY_ONE: Way = Way { name: "1 key a request, read one by one", reads: "1:1", ..SINGLE };
-const ALONE: Way = Way { name: "the same, one request at a time", requests: 1, ..ONE_BY_ONE };
+const ALONE: Way = Way { name: "the same, one request at a time", outstanding: 1, ..ONE_BY_ONE };
 
 /// Counts of a server so far.
 #[derive(Clone, Copy, Debug)]
@@ -60,21 +62,29 @@ struct Counts {
 
 pub(super) fn beside_fio(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::Result<Report> {
     let rig = Rig::loaded(program, extent, disk)?;
-    let title = format!("{OUTSTANDING} at a time");
+    let sheets = DEPTHS.into_iter().map(|depth| beside_fio_at(&rig, depth));
+    let sheets = sheets.collect::<anyhow::Result<Vec<_>>>()?;
+    let more = "fio reads the same file by 4 KiB, and some by 8 KiB as Minos does, whose records may lie on two pages.";
+    Ok(rig.report("Cold reads over the native protocol", more, &sheets))
+}
+
+/// The same with so many keys or reads at a time.
+fn beside_fio_at(rig: &Rig<'_>, outstanding: u32) -> anyhow::Result<Sheet> {
+    let ways = [WIDE, SINGLE].map(|way| Way { outstanding, ..way });
+    let title = format!("{outstanding} at a time");
     let mut sheet = Sheet::new(&title, FIGURES, &["fio", "fio, equal lengths", WIDE.name, SINGLE.name]);
-    for _ in 0..extent.rounds {
-        let [reads, cpu_us] = fio(extent, &rig.file(), (OUTSTANDING, 1))?;
+    for _ in 0..rig.extent.rounds {
+        let [reads, cpu_us] = fio(rig.extent, &rig.file(), (outstanding, 1))?;
         sheet.push(0, &[reads, cpu_us, 4.0, 1.0]);
-        let [wide, single] = [rig.once(&WIDE)?, rig.once(&SINGLE)?];
+        let [wide, single] = [rig.once(&ways[0])?, rig.once(&ways[1])?];
         let [.., kib, _] = wide;
-        let [reads, cpu_us] = fio_of(extent, &rig.file(), (OUTSTANDING, 1), kib)?;
+        let [reads, cpu_us] = fio_of(rig.extent, &rig.file(), (outstanding, 1), kib)?;
         [[reads, cpu_us, kib, 1.0], wide, single]
             .iter()
             .zip(1..)
             .for_each(|(these, at)| sheet.push(at, these));
     }
-    let more = "fio reads the same file by 4 KiB, and some by 8 KiB as Minos does, whose records may lie on two pages.";
-    Ok(rig.report("Cold reads over the native protocol", more, &sheet))
+    Ok(sheet)
 }
 
 pub(super) fn widths(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::Result<Report> {
@@ -88,7 +98,7 @@ pub(super) fn widths(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::Re
         }
     }
     let more = "`--flash-width` 1:1 (one by one), direct, and the default (gathered).";
-    Ok(rig.report("Widths of requests and of reads", more, &sheet))
+    Ok(rig.report("Widths of requests and of reads", more, &[sheet]))
 }
 
 /// A device with all items, and a server above it for each measurement, whose memory is empty at first.
@@ -125,7 +135,7 @@ impl<'a> Rig<'a> {
     fn once(&self, way: &Way) -> anyhow::Result<[f64; FIGURES.len()]> {
         let mut server = self.server(way.reads)?;
         let target = server.native_target()?;
-        let (requests, keys) = (way.requests.to_string(), way.keys.to_string());
+        let (requests, keys) = ((way.outstanding / way.keys).to_string(), way.keys.to_string());
         let mut arguments = vec!["--workload", &self.workload, "--rate", "max"];
         arguments.extend(["--connections", &requests, "--multiget", &keys]);
         let before = Counts::of(&server)?;
@@ -144,15 +154,15 @@ impl<'a> Rig<'a> {
         Ok([number(&result, &["operations_per_s"]) * share, cpu_us, kib, keys_a_submit])
     }
 
-    fn report(&self, title: &str, more: &str, sheet: &Sheet) -> Report {
+    fn report(&self, title: &str, more: &str, sheets: &[Sheet]) -> Report {
         let note = format!(
-            "Closed loop of {OUTSTANDING} keys, uniform among {} items of {VALUE_BYTES} bytes with {} MiB of memory, in \
+            "Closed loop of so many keys, uniform among {} items of {VALUE_BYTES} bytes with {} MiB of memory, in \
              one datagram a request; all were found. Keys in memory do not count. {more}",
             self.extent.keys(VALUE_BYTES),
             self.extent.memory_mib()
         );
         let mut report = Report::new(title, &note, &columns(FIGURES));
-        sheet.add_to(&mut report);
+        sheets.iter().for_each(|sheet| sheet.add_to(&mut report));
         self.disk.remove("served.flash");
         report
     }

@@ -18,7 +18,7 @@ const VALUE_BYTES: u64 = 1024;
 const SHARE: u64 = 4;
 /// The same in memory.
 const MODELLED_KEYS: u64 = 100_000;
-const MODELLED_WIDTHS: [u32; 3] = [1, 8, 32];
+const MODELLED_WIDTHS: [u32; 4] = [1, 8, 32, 64];
 const FIGURES: &[Figure] = &[
     Figure { name: "reads/s", decimals: 0 },
     Figure { name: "CPU us a read", decimals: 2 },
