@@ -15,7 +15,7 @@ use minos_flash::{
     format::{Fault, Layout, LayoutError, PAGE_BYTES, Superblock},
 };
 use std::{
-    io,
+    array, io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,8 +23,10 @@ use thiserror::Error;
 
 /// Longest time without any answer of the device.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Records whose buckets are prefetched before they are adopted.
-const PREFETCHED: usize = 16;
+/// Records between a line of a chain that is prefetched and the next.
+const PREFETCHED: usize = 8;
+/// Lines of a chain that are prefetched, of about as many.
+pub(crate) const PREFETCHED_LINES: usize = 3;
 
 /// The contents of a device, as its first pages tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,11 +299,16 @@ fn adopt(
     if memory == Memory::Empty {
         engine.expect_cold(winners.live().count() as u64);
     }
-    let mut ahead = winners.live();
-    let mut prefetch = || ahead.next().into_iter().for_each(|(hash, ..)| engine.prefetch_bucket(hash));
-    (0..PREFETCHED).for_each(|_| prefetch());
+    // Ahead of each line of a chain the line before it, which names it.
+    let mut ahead: [_; PREFETCHED_LINES] = array::from_fn(|_| winners.live());
+    let mut prefetch = |line: usize| {
+        ahead[line].next().into_iter().for_each(|(hash, ..)| engine.prefetch_line(hash, line));
+    };
+    for line in 0..PREFETCHED_LINES {
+        (0..PREFETCHED * (PREFETCHED_LINES - line)).for_each(|_| prefetch(line));
+    }
     for (hash, sequence, expiry, place) in winners.live() {
-        prefetch();
+        (0..PREFETCHED_LINES).for_each(&mut prefetch);
         let is_expired = expiry != 0 && expiry <= now;
         if memory == Memory::Kept {
             if is_named(engine, winners, (hash, sequence), place) {

@@ -2,6 +2,7 @@
 
 use crate::{
     fetch::ReadError,
+    open::PREFETCHED_LINES,
     reader::{Found, Reader, Sought},
     syncs::SyncId,
     tier::Tier,
@@ -97,7 +98,9 @@ impl TieredStore {
     ) -> io::Result<()> {
         let engine = Arc::clone(self.tier().engine());
         let hashes: ArrayVec<KeyHash, WIDTH_MAX> = keys.iter().map(|key| engine.hash(key)).collect();
-        hashes.iter().for_each(|hash| engine.prefetch_bucket(*hash));
+        for line in 0..PREFETCHED_LINES {
+            hashes.iter().for_each(|hash| engine.prefetch_line(*hash, line));
+        }
         for (at, (key, hash)) in keys.iter().zip(hashes).enumerate() {
             while !self.begin(at, (hash, key), now, f) {
                 self.reader.submit()?;

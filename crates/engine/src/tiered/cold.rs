@@ -7,6 +7,7 @@ use super::{
     tier::{LogMode, Tier},
 };
 use crate::{
+    candidate::bucket_words,
     chain::{self, Place},
     index::SLOTS,
     item::ItemState,
@@ -24,7 +25,7 @@ use crate::{
 };
 use minos_base::{FlashPlace, FlashSlot, KeyHash, RoughLength, growth_bits};
 use minos_region::Offset;
-use minos_sync::Access;
+use minos_sync::{Access, tags};
 use std::{ops::RangeInclusive, sync::atomic::Ordering::Relaxed};
 
 /// The expiry of an item that is dead, and stays in memory to hide records on flash.
@@ -58,8 +59,12 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         hash: KeyHash,
     ) -> impl Iterator<Item = (Place, FlashSlot)> + use<'_, B, T, A> {
         let (region, index) = (self.region(), &self.partition.index);
-        let levels = index.levels(region, index.buckets(region));
-        chain::places(region, self.head(hash)).filter_map(move |place| {
+        let (head, levels) = (self.head(hash), index.levels(region, index.buckets(region)));
+        let places = chain::buckets(region, head).flat_map(move |bucket| {
+            let words = tags::matching(bucket_words(region, bucket), hash.tag());
+            words.map(move |word| Place { head, bucket, word })
+        });
+        places.filter_map(move |place| {
             let slot = FlashSlot::decode(place.slot(region).0)?;
             may_be(slot, hash, levels.clone()).then_some((place, slot))
         })

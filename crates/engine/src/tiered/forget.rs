@@ -52,6 +52,14 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         adopted
     }
 
+    /// Asks for a cache line of a key's chain; those before it should be near by now. As stages of a look-up of what is
+    /// on flash, whose chains are longer than those of tables in memory.
+    pub fn prefetch_line(&self, hash: KeyHash, number: usize) {
+        let (region, index) = (self.memory().region(), &self.partition(hash).index);
+        let head = index.bucket_of(region, index.buckets(region), hash);
+        chain::buckets(region, head).nth(number).into_iter().for_each(|bucket| region.prefetch(bucket));
+    }
+
     /// So many records will be adopted: lets the index grow to their number before, because a slot on flash says
     /// where it goes in so many splits only.
     pub fn expect_cold(&self, records: u64) {
