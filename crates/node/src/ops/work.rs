@@ -38,6 +38,8 @@ pub(crate) enum Next<M: Mode> {
     Yield,
     /// When the poller reports room to send: the socket takes no more replies.
     Blocked,
+    /// When CLIENT PAUSE has ended. The command that waits is in the input.
+    Unpaused,
     /// Not at all: the connection is closed once its replies are sent.
     Close,
     /// With a large request, at the worker for its size.

@@ -57,12 +57,10 @@ impl Protocol {
             }
             Self::Resp => {
                 let guard = config.access.as_ref().map(Guard::new);
-                Session::Resp(RespSession::new(
-                    resp_limits(tuning),
-                    tuning.replies_bytes_max(),
-                    number,
-                    guard,
-                ))
+                let mut session =
+                    RespSession::new(resp_limits(tuning), tuning.replies_bytes_max(), number, guard);
+                session.set_pause(tuning.pause);
+                Session::Resp(session)
             }
         }
     }
@@ -98,8 +96,14 @@ impl Session {
             Self::Resp(session) => {
                 session.limits = resp_limits(tuning);
                 session.replies_bytes_max = tuning.replies_bytes_max();
+                session.set_pause(tuning.pause);
             }
         }
+    }
+
+    /// True if a command waits for the end of CLIENT PAUSE.
+    pub(crate) fn is_paused(&self) -> bool {
+        matches!(self, Self::Resp(session) if session.is_paused)
     }
 
     /// True if a command since the last reply may have changed something; from now on none has.

@@ -127,7 +127,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let silent: Vec<_> = state
             .connections
             .all_here()
-            .filter(|c| c.registration.last_active() < oldest)
+            .filter(|c| c.registration.last_active() < oldest && !c.session.is_paused())
             .map(|c| c.token)
             .collect();
         for token in silent {
