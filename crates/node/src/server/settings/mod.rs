@@ -214,6 +214,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         }
         if new.tuning.value_bytes_max != old.tuning.value_bytes_max {
             let _ = self.store.set_value_bytes_max(new.tuning.value_bytes_max);
+            self.native.iter().for_each(|native| native.core.set_value_bytes_max(new.tuning.value_bytes_max));
         }
         self.watch.set_slow_us(new.slow_us);
         if new.log != old.log {
