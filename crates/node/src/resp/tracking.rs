@@ -89,7 +89,7 @@ impl Tracked {
 
 impl RespSession {
     /// Marks the changes of the following commands as those of this client, if it is not to be told of them.
-    pub(super) fn mark_changes(&self) {
+    pub(crate) fn mark_changes(&self) {
         if self.tracked.as_ref().is_some_and(|tracked| tracked.tracker.has_no_loop()) {
             set_origin(Some(self.id));
         }

@@ -10,6 +10,7 @@ use minos_proto::{
 
 use crate::{
     ServerConfig, access::Guard, memcache::MemcacheSession, resp::RespSession, server::settings::Tuning,
+    tracking::set_origin,
 };
 
 /// The protocol of a listener and of the connections that it accepts.
@@ -99,6 +100,15 @@ impl Session {
                 session.set_pause(tuning.pause);
             }
         }
+    }
+
+    /// Makes a change that is this client's, if it is not to be told of its own.
+    pub(crate) fn as_its_own<R>(&self, change: impl FnOnce() -> R) -> R {
+        let Self::Resp(session) = self else { return change() };
+        session.mark_changes();
+        let done = change();
+        set_origin(None);
+        done
     }
 
     /// True if a command waits for the end of CLIENT PAUSE.
