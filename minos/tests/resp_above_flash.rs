@@ -1,4 +1,4 @@
-//! Redis' clients above flash: SCAN, KEYS and RANDOMKEY list what is there.
+//! Redis' clients above flash: SCAN, KEYS and RANDOMKEY list what is there, and tracking tells of what is lost there.
 
 mod common;
 #[path = "resp_differential/wire.rs"]
@@ -211,4 +211,58 @@ fn a_scan_misses_no_key_that_moves() {
         }
         is_over.store(true, Relaxed);
     });
+}
+
+/// Sends a command, and returns its reply. Keys that the connection is told of, or `*` for all, go to `told`.
+fn say_and_listen(connection: &mut Connection, words: &[&str], told: &mut BTreeSet<String>) -> Reply {
+    connection
+        .send(&array(&words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>()), usize::MAX);
+    loop {
+        match connection.reply().expect("a reply") {
+            Reply::Elements(b'>', elements) => match &elements[1] {
+                Reply::Null => drop(told.insert("*".to_owned())),
+                keys => told.extend(texts(keys)),
+            },
+            reply => return reply,
+        }
+    }
+}
+
+/// A cache drops items on flash to make room: clients that have read them are told, by name or of all.
+#[test]
+fn losses_on_flash_are_told_of() {
+    let folder = tempfile::TempDir::with_prefix("minos-keys-").unwrap();
+    let server = start("cache", &folder.path().join("flash"), None);
+    let mut writer = Connection::open(server.address());
+    fill(&mut writer, 0..1000);
+    let mut readers = [&[][..], &["bcast"]].map(|mode| {
+        let (mut connection, mut told) = (Connection::open(server.address()), BTreeSet::new());
+        connection.say(&["hello", "3"]);
+        connection.say(&[&["client", "tracking", "on"], mode].concat());
+        let read = |number: &usize| {
+            let reply = say_and_listen(&mut connection, &["get", &key(*number)], &mut told);
+            matches!(reply, Reply::Bulk(_))
+        };
+        let cached: Vec<_> = (0..1000).filter(read).map(key).collect();
+        (connection, told, cached)
+    });
+    // Twice what flash holds.
+    fill(&mut writer, 1000..130_000);
+    let begun = Instant::now();
+    loop {
+        let untold = readers.each_mut().map(|(connection, told, cached)| {
+            let is_gone = |key: &&String| writer.say(&["exists", key]) == Reply::Integer(0);
+            let gone: Vec<_> = cached.iter().filter(is_gone).cloned().collect();
+            assert!(gone.len() > 100, "the control: {}", gone.len());
+            say_and_listen(connection, &["ping"], told);
+            gone.iter().filter(|key| !told.contains(*key) && !told.contains("*")).count()
+        });
+        if untold == [0, 0] {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{untold:?} are not told of");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(readers[0].1.len() > 100 && readers[1].1.contains("*"), "by name, and of all");
+    common::stop(server);
 }

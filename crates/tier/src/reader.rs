@@ -44,7 +44,11 @@ impl Found<'_> {
     /// Deletes the item on flash, without a way through memory; false if it is no longer there alone, because it
     /// came to memory or was deleted.
     pub fn delete(&self) -> bool {
-        self.tier.engine.drop_cold(self.fetch.hash, self.slot, Some(self.sequence))
+        let is_dropped = self.tier.engine.drop_cold(self.fetch.hash, self.slot, Some(self.sequence));
+        if is_dropped {
+            self.tier.engine.tell_lost(self.fetch.hash);
+        }
+        is_dropped
     }
 
     /// The slot of its record.
@@ -288,7 +292,9 @@ fn alive<'a>(
     let is_flushed = sequence <= tier.engine.flushed_up_to(tier.engine.partition_of(fetch.hash));
     if is_flushed || (expiry != 0 && expiry <= now) {
         counts.read_dead += 1;
-        tier.engine.drop_cold(fetch.hash, slot, Some(sequence));
+        if tier.engine.drop_cold(fetch.hash, slot, Some(sequence)) {
+            tier.engine.tell_lost(fetch.hash);
+        }
         return None;
     }
     let (cas, value) = Value::of(record.value)?;

@@ -67,6 +67,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         self.tick_datagrams();
         if self.housekeeping.connections_checked != self.now_s {
             self.housekeeping.connections_checked = self.now_s;
+            self.shared.tracking.tell_lost(self.now_s);
             self.close_silent();
         }
     }
