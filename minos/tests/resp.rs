@@ -227,6 +227,34 @@ fn bounds_are_told_and_the_connection_goes_on() {
     common::stop(server);
 }
 
+/// A transaction of so many commands; the replies to them that are errors, and that to EXEC.
+fn long_transaction(client: &mut Connection, commands: usize) -> (Vec<Reply>, Reply) {
+    assert_eq!(client.say(&["multi"]), ok());
+    let mut errors = Vec::new();
+    for burst in (0..commands).collect::<Vec<_>>().chunks(1000) {
+        let set = |number: &usize| array(&words(&["set", &format!("key{number}"), "value"]));
+        client.send(&burst.iter().flat_map(set).collect::<Vec<u8>>(), usize::MAX);
+        let replies = burst.iter().map(|_| client.reply().expect("a reply"));
+        errors.extend(replies.filter(|reply| *reply != Reply::Simple("QUEUED".to_owned())));
+    }
+    (errors, client.say(&["exec"]))
+}
+
+#[test]
+fn a_long_transaction_says_which_bound_to_raise() {
+    let (server, _) = start(&[]);
+    let mut client = Connection::open(server.address());
+    let (errors, reply) = long_transaction(&mut client, 20_000);
+    let said = |reply: &Reply| matches!(reply, Reply::Error(text) if text.contains("CONFIG SET max-buffer"));
+    assert!(!errors.is_empty() && errors.iter().all(said), "{:?}", errors.first());
+    assert!(matches!(reply, Reply::Error(text) if text.starts_with("EXECABORT")));
+    assert_eq!(client.say(&["config", "set", "max-buffer", "4m"]), ok());
+    let (errors, reply) = long_transaction(&mut client, 20_000);
+    assert_eq!(errors, []);
+    assert_eq!(reply, Reply::Elements(b'*', vec![ok(); 20_000]));
+    common::stop(server);
+}
+
 /// Keys that memcached's clients cannot name are like any others, in memory and on flash.
 fn long_keys_work(options: &[&str], name: &str) {
     let (server, mut memcached) = start(&[&["--max-item-size=1m"], options].concat());

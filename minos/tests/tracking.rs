@@ -604,6 +604,28 @@ fn a_client_that_does_not_listen_has_stale_values() {
     assert!(stale > 0, "{stale} of {cached}");
 }
 
+/// However its value arrives, a client that wants none of its own changes is told of none.
+#[test]
+fn own_changes_are_not_told_with_noloop() {
+    let (server, _) = minos(&["--threshold=1000"]);
+    let (mut own, mut other) = (Connection::open(server.address()), Connection::open(server.address()));
+    own.say(&["hello", "3"]);
+    own.say(&["client", "tracking", "on", "noloop"]);
+    for bytes in [10, 5000, 40_000, 3 << 20] {
+        let value = "v".repeat(bytes);
+        for options in [&[][..], &["px", "1000000"]] {
+            own.say(&["get", "key"]);
+            let set = [&["set", "key", &value], options].concat();
+            assert_eq!(own.say(&set), Reply::Simple("OK".to_owned()), "{bytes}");
+            assert_eq!(own.say(&["ping", "mark"]), Reply::Bulk(b"mark".to_vec()), "{bytes}");
+            own.say(&["strlen", "key"]);
+            other.say(&set);
+            assert!(matches!(own.reply(), Some(Reply::Elements(b'>', _))), "the control: {bytes}");
+        }
+    }
+    common::stop(server);
+}
+
 #[test]
 fn expired_keys_are_told_of() {
     let (server, _) = minos(&[]);

@@ -306,7 +306,7 @@ fn lost<B: PositionBits, T: Tier, A: Access>(
     } else if is_whole {
         counts.evict(&state);
     }
-    if let Some(observer) = observer.filter(|_| !T::IS_TIERED) {
+    if let Some(observer) = observer {
         tell_lost(engine, observer, entry.payload, &state);
     }
 }

@@ -21,13 +21,19 @@ pub trait Observer: Debug + Send + Sync {
 
     /// All items are gone.
     fn flushed(&self);
+
+    /// An item on flash whose key has this hash is gone: dropped to make room, expired or deleted. Its key is not at hand.
+    fn lost(&self, hash: KeyHash);
+
+    /// Items on flash are gone, and nobody knows which.
+    fn lost_some(&self);
 }
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Tells `observer` of all changes from now on; `None` to tell nobody. Waits for the writers of all partitions, one after
     /// the other: changes that nobody is told of are there for readers when this returns.
     ///
-    /// Above flash, items that leave memory are not told of, nor those that are lost there.
+    /// Above flash, items that leave memory are not told of: they go to flash.
     pub fn observe(&self, observer: Option<&Arc<dyn Observer>>) {
         for partition in 0..self.partitions() {
             self.writing_at(partition).writer.observer = observer.cloned();
@@ -42,6 +48,11 @@ impl<M: State, A: Access> Writing<'_, M, A> {
         if let Some(observer) = &self.writer.observer {
             tell(&**observer, hash, key);
         }
+    }
+
+    /// Tells of an item on flash that is gone.
+    pub(crate) fn tell_lost(&self, hash: KeyHash) {
+        self.writer.observer.iter().for_each(|observer| observer.lost(hash));
     }
 
     /// The key of an item that is about to be unlinked, if somebody is to be told.
@@ -75,6 +86,14 @@ mod tests {
 
         fn flushed(&self) {
             self.0.lock().unwrap().push(b"*".to_vec());
+        }
+
+        fn lost(&self, _: KeyHash) {
+            unreachable!("there is no flash")
+        }
+
+        fn lost_some(&self) {
+            unreachable!("there is no flash")
         }
     }
 

@@ -12,7 +12,7 @@ use crate::{
     store::Engine,
     versions,
 };
-use minos_base::{KeyHash, Seconds, limits::ITEM_KEY_BYTES_MAX};
+use minos_base::{FlashSlot, KeyHash, Seconds, limits::ITEM_KEY_BYTES_MAX};
 use minos_region::Offset;
 use minos_sync::{
     Access,
@@ -50,6 +50,33 @@ impl<M: Mode, A: Access> Engine<M, A> {
             copy.items().for_each(|(key, state)| f(key, state));
         }
         (end < buckets).then_some(end)
+    }
+
+    /// As [`Engine::visit`], for one chain, with the records on flash that it names, by the same copy. Nobody looks there:
+    /// an item in memory may hide one, and some are dead.
+    ///
+    /// # Panics
+    /// If there is no such partition.
+    pub fn visit_with_cold(
+        &self,
+        partition: usize,
+        cursor: u64,
+        now: Seconds,
+        items: impl FnMut((&[u8], &ItemState)),
+        cold: &mut Vec<FlashSlot>,
+    ) -> Option<u64> {
+        let partition = &self.partitions[partition];
+        let reader = self.reader(partition);
+        let buckets = reader.index.buckets(reader.region);
+        if cursor < buckets {
+            let (head, mut copy) = (reader.index.bucket(reader.region, cursor), ChainCopy::default());
+            if partition.undisturbed(|| reader.copy_chain(head, now, &mut copy)).is_some() {
+                copy.items().for_each(items);
+                cold.extend_from_slice(&copy.cold);
+            }
+        }
+        let next = cursor.saturating_add(1);
+        (next < buckets).then_some(next)
     }
 
     /// Calls `f` with the keys of all live items with this hash, by a consistent copy of their chain: mostly one.
@@ -98,6 +125,11 @@ impl<M: Places, A: Access, const IS_FOREIGN: bool> Reader<'_, M, A, IS_FOREIGN> 
     /// Copies the key and header of an item, if it is live. One that is impossible is being written, which the
     /// chain's version shows; otherwise it is left out, as are items evicted meanwhile.
     fn copy_item(self, slot: Slot, generation: Generation, now: Seconds, copy: &mut ChainCopy) {
+        if M::IS_TIERED
+            && let Some(cold) = FlashSlot::decode(slot.0)
+        {
+            return copy.cold.push(cold);
+        }
         let Some(item) = M::locate(self.space, self.region, slot) else { return };
         let Some(state) = self.copy_key(item, now, &mut copy.keys) else { return };
         let end = copy.keys.len();
@@ -124,12 +156,15 @@ pub(crate) struct ChainCopy {
     keys: Vec<u8>,
     /// The range of each key in `keys`, and the item's state.
     items: Vec<(std::ops::Range<usize>, ItemState)>,
+    /// Records on flash that its slots name.
+    cold: Vec<FlashSlot>,
 }
 
 impl ChainCopy {
     fn clear(&mut self) {
         self.keys.clear();
         self.items.clear();
+        self.cold.clear();
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {

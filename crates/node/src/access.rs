@@ -41,6 +41,24 @@ pub(crate) struct Guard {
     version: u64,
     /// The result of a task, until the command that has asked for it is executed again.
     verdict: Option<Verdict>,
+    /// The user as others see it.
+    badge: Arc<Badge>,
+}
+
+/// The user that a connection was when it last said so, for CLIENT LIST and CLIENT KILL of others.
+#[derive(Debug, Default)]
+pub(crate) struct Badge(Mutex<Option<Arc<User>>>);
+
+impl Badge {
+    /// The user, as the users in force have it.
+    pub(crate) fn user(&self, authority: &Authority) -> Option<Arc<User>> {
+        let user = self.lock().clone();
+        user.and_then(|user| authority.renewed(&user)).or_else(|| authority.default_user())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<User>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What takes too long for a worker.
@@ -74,20 +92,26 @@ pub(crate) enum LoggedIn {
 
 impl Guard {
     pub(crate) fn new(access: &AccessConfig) -> Box<Self> {
-        Self::of(&access.authority, &access.denials)
+        Self::of(&access.authority, &access.denials, Arc::default())
     }
 
-    fn of(authority: &Arc<Authority>, denials: &Arc<Denials>) -> Box<Self> {
+    fn of(authority: &Arc<Authority>, denials: &Arc<Denials>, badge: Arc<Badge>) -> Box<Self> {
         // In this order: users that come meanwhile are noticed.
         let version = authority.version();
         let user = authority.default_user();
+        badge.lock().clone_from(&user);
         let (authority, denials) = (Arc::clone(authority), Arc::clone(denials));
-        Box::new(Self { authority, denials, user, version, verdict: None })
+        Box::new(Self { authority, denials, user, version, verdict: None, badge })
     }
 
     /// The guard of the same connection, as if it had just come.
     pub(crate) fn anew(&self) -> Box<Self> {
-        Self::of(&self.authority, &self.denials)
+        Self::of(&self.authority, &self.denials, Arc::clone(&self.badge))
+    }
+
+    /// Its user as others see it.
+    pub(crate) fn badge(&self) -> &Arc<Badge> {
+        &self.badge
     }
 
     /// What clients were refused.
@@ -118,17 +142,13 @@ impl Guard {
         self.user.as_ref()
     }
 
-    /// The user whose rights were looked at last.
-    pub(crate) fn checked_user(&self) -> Option<&Arc<User>> {
-        self.user.as_ref()
-    }
-
     #[cold]
     fn renew(&mut self) {
         self.version = self.authority.version();
         let user = self.user.take();
         self.user =
             user.and_then(|user| self.authority.renewed(&user)).or_else(|| self.authority.default_user());
+        self.badge.lock().clone_from(&self.user);
     }
 
     /// Logs in, or goes on with that after a slow check.
@@ -148,6 +168,7 @@ impl Guard {
         };
         self.version = self.authority.version();
         self.user = self.authority.renewed(&user);
+        self.badge.lock().clone_from(&self.user);
         if self.user.is_some() { LoggedIn::Yes } else { LoggedIn::No }
     }
 }

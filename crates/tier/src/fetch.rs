@@ -1,6 +1,6 @@
 //! Vectors of reads of the records that may be those of keys.
 
-use crate::{epochs::Seat, stats::ReadCounts, tier::Tier};
+use crate::{epochs::Seat, heads::Head, stats::ReadCounts, tier::Tier};
 use arrayvec::ArrayVec;
 use minos_base::{FLASH_PAGE_BYTES, FlashSlot, KeyHash};
 use minos_device::{Buffer, Completion, Error, Lane, LaneOptions, Request};
@@ -68,6 +68,26 @@ impl Fetch {
     /// The findings about all records, in the order of the slots.
     pub(crate) fn verdicts<'a>(&'a self, tier: &'a Tier) -> impl Iterator<Item = (FlashSlot, Verdict<'a>)> {
         self.pieces.iter().map(|piece| (piece.slot, self.verdict(piece, tier)))
+    }
+
+    /// The heads of the records that may be those that the slots name, and whether all of them could be read.
+    pub(crate) fn heads(&self, tier: &Tier) -> Result<Vec<Head>, ReadError> {
+        let mut heads = Vec::new();
+        for Piece { slot, life, read } in &self.pieces {
+            let buffer = match read {
+                Ok(Some(buffer)) => buffer,
+                Ok(None) => return Err(ReadError::Device),
+                Err(error) => return Err(*error),
+            };
+            let pages = Pages::new(buffer, offset_of(*slot), *life, tier.seal);
+            let found = pages.heads(|header, key| {
+                if header.hash.tag() == slot.tag {
+                    heads.push(Head::of(header, key));
+                }
+            });
+            found.map_err(|_| ReadError::Rot)?;
+        }
+        Ok(heads)
     }
 
     fn verdict<'a>(&'a self, piece: &'a Piece, tier: &Tier) -> Verdict<'a> {
@@ -141,12 +161,14 @@ impl Fetcher {
         self.seat.leave(epoch);
     }
 
-    /// Reads the records that a look-up of this epoch found; the epoch ends with the reads, also if this fails.
+    /// Reads the records that a look-up of this epoch found, so many pages of each at most; the epoch ends with the reads, also
+    /// if this fails.
     pub(crate) fn start(
         &mut self,
         (tag, epoch): (u64, u64),
         (hash, key): (KeyHash, &[u8]),
         seen: &Candidates,
+        pages_max: u64,
     ) -> Result<(), Busy> {
         let number = self.free.pop().unwrap_or_else(|| {
             self.fetches.push(Fetch::default());
@@ -154,7 +176,7 @@ impl Fetcher {
         });
         let staged = self.staged.len();
         for (at, slot) in seen.iter().enumerate() {
-            let bytes = self.bytes_of(*slot);
+            let bytes = self.bytes_of(*slot, pages_max);
             let read = match self.lane.buffer(bytes) {
                 Ok(buffer) => {
                     let name = (number as u64) << RECORD_BITS | at as u64;
@@ -172,7 +194,7 @@ impl Fetcher {
             self.fetches[number].pieces.push(Piece { slot: *slot, life, read });
         }
         self.counts.read_records += seen.len() as u64;
-        self.counts.read_bytes += seen.iter().map(|slot| self.bytes_of(*slot) as u64).sum::<u64>();
+        self.counts.read_bytes += seen.iter().map(|slot| self.bytes_of(*slot, pages_max) as u64).sum::<u64>();
         let fetch = &mut self.fetches[number];
         (fetch.tag, fetch.hash, fetch.epoch) = (tag, hash, epoch);
         fetch.key.extend_from_slice(key);
@@ -193,9 +215,9 @@ impl Fetcher {
         self.seat.leave(epoch);
     }
 
-    fn bytes_of(&self, slot: FlashSlot) -> usize {
+    fn bytes_of(&self, slot: FlashSlot, pages_max: u64) -> usize {
         let room = self.tier.layout().device_bytes().saturating_sub(offset_of(slot));
-        (slot.length.pages() * FLASH_PAGE_BYTES as u64).min(room) as usize
+        (slot.length.pages().min(pages_max) * FLASH_PAGE_BYTES as u64).min(room) as usize
     }
 
     /// Reads that were started and not submitted.

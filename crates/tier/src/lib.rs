@@ -38,6 +38,7 @@
 
 mod epochs;
 mod fetch;
+mod heads;
 mod index;
 mod keeper;
 mod open;
@@ -52,6 +53,7 @@ mod tier;
 mod wishes;
 
 pub use fetch::ReadError;
+pub use heads::{Head, Walk};
 pub use keeper::{Keeper, Now, Turn};
 pub use minos_flash::format::Superblock;
 pub use open::{

@@ -2,6 +2,7 @@
 
 use crate::{
     fetch::{Busy, Fetch, Fetcher, ReadError, Verdict},
+    heads::Head,
     payload::{Value, meta_of},
     stats::ReadCounts,
     tier::Tier,
@@ -43,7 +44,11 @@ impl Found<'_> {
     /// Deletes the item on flash, without a way through memory; false if it is no longer there alone, because it
     /// came to memory or was deleted.
     pub fn delete(&self) -> bool {
-        self.tier.engine.drop_cold(self.fetch.hash, self.slot, Some(self.sequence))
+        let is_dropped = self.tier.engine.drop_cold(self.fetch.hash, self.slot, Some(self.sequence));
+        if is_dropped {
+            self.tier.engine.tell_lost(self.fetch.hash);
+        }
+        is_dropped
     }
 
     /// The slot of its record.
@@ -85,6 +90,8 @@ pub struct Answer<'a> {
     pub key: &'a [u8],
     /// The records that were read.
     pub seen: &'a Candidates,
+    /// The heads of records that [`Reader::read_heads`] asked for; `result` is then `None` or an error.
+    pub heads: Vec<Head>,
     /// The item as it was at the moment of the look-up; `None`: there was none. A cache makes a miss of an error.
     pub result: Result<Option<Found<'a>>, ReadError>,
 }
@@ -96,7 +103,7 @@ pub struct Answer<'a> {
 #[derive(Debug)]
 pub struct Reader {
     tier: Arc<Tier>,
-    fetcher: Fetcher,
+    pub(crate) fetcher: Fetcher,
 }
 
 impl Tier {
@@ -141,7 +148,7 @@ impl Reader {
                 return if other == Lookup::Hot { Sought::Hot } else { Sought::Missing };
             }
         };
-        match self.fetcher.start((tag, epoch), (hash, key), &slots) {
+        match self.fetcher.start((tag, epoch), (hash, key), &slots, u64::MAX) {
             Ok(()) => {
                 self.fetcher.counts.read_keys += 1;
                 Sought::Cold
@@ -215,8 +222,14 @@ impl Reader {
     pub fn answer(&mut self, reads_max: usize, now: Seconds, mut f: impl FnMut(Answer<'_>)) -> usize {
         let tier = &self.tier;
         let ended = self.fetcher.poll(reads_max, |fetch, counts| {
-            let result = settle(tier, fetch, now, counts);
-            f(Answer { tag: fetch.tag, hash: fetch.hash, key: &fetch.key, seen: &fetch.seen, result });
+            // No key is empty.
+            let (heads, result) = match fetch.key.is_empty() {
+                false => (Vec::new(), settle(tier, fetch, now, counts)),
+                true => {
+                    fetch.heads(tier).map_or_else(|error| (Vec::new(), Err(error)), |heads| (heads, Ok(None)))
+                }
+            };
+            f(Answer { tag: fetch.tag, hash: fetch.hash, key: &fetch.key, seen: &fetch.seen, heads, result });
         });
         tier.reads.add(&std::mem::take(&mut self.fetcher.counts));
         ended
@@ -279,7 +292,9 @@ fn alive<'a>(
     let is_flushed = sequence <= tier.engine.flushed_up_to(tier.engine.partition_of(fetch.hash));
     if is_flushed || (expiry != 0 && expiry <= now) {
         counts.read_dead += 1;
-        tier.engine.drop_cold(fetch.hash, slot, Some(sequence));
+        if tier.engine.drop_cold(fetch.hash, slot, Some(sequence)) {
+            tier.engine.tell_lost(fetch.hash);
+        }
         return None;
     }
     let (cas, value) = Value::of(record.value)?;

@@ -86,17 +86,37 @@ fn redis_clients_must_say_who_they_are() {
 }
 
 #[test]
-fn a_connection_tells_its_own_user() {
-    let rig = Rig::start(&format!("user app on {} ~* +@all\nuser default on nopass ~* +@read", hash()));
-    let _other = rig.client();
+fn connections_are_listed_and_killed_by_their_users() {
+    let users = format!("user app on {0} ~* +@all\nuser reader on {0} ~* +@read", hash());
+    let rig = Rig::start(&format!("{users}\nuser default on nopass ~* +@read"));
+    let (mut nobody, mut readers) = (rig.client(), [(); 3].map(|()| rig.user("reader")));
     let mut client = rig.user("app");
-    let mut told = |command: &str, lines: usize| {
-        client.send(format!("CLIENT {command}\r\n")).unwrap();
-        let lines: Vec<_> = (0..=lines + 1).map(|_| client.line().unwrap()).collect();
-        lines.concat().matches(" user=").count() + 10 * lines.concat().matches(" user=app ").count()
+    assert_eq!(nobody.ask("GET a").unwrap(), "$-1");
+    let mut users_of = |connections: usize| {
+        client.send("CLIENT LIST\r\n").unwrap();
+        let lines: Vec<_> = (0..=connections + 1).map(|_| client.line().unwrap()).collect();
+        let user = |line: &String| Some(line.split_once(" user=")?.1.split(' ').next()?.to_owned());
+        lines.iter().filter_map(user).collect::<Vec<_>>()
     };
-    // Not that of another, which it does not know.
-    assert_eq!((told("INFO", 1), told("LIST", 2)), (11, 11));
+    assert_eq!(users_of(5), ["default", "reader", "reader", "reader", "app"]);
+    let mut client = rig.user("app");
+    for (line, answer) in [
+        ("CLIENT KILL USER nobody", "-ERR No such user 'nobody'"),
+        ("CLIENT KILL USER app", ":1"),
+        ("CLIENT KILL USER reader TYPE pubsub", ":0"),
+        ("CLIENT KILL USER reader", ":3"),
+        ("ACL DELUSER reader", ":1"),
+        ("CLIENT KILL USER reader", "-ERR No such user 'reader'"),
+    ] {
+        assert_eq!(client.ask(line).unwrap(), answer, "{line}");
+    }
+    assert!(readers.iter_mut().all(|reader| reader.rest().unwrap().is_empty()));
+    assert_eq!(nobody.ask("GET a").unwrap(), "$-1", "the control");
+    // RESET makes a connection one of the default user again.
+    assert_eq!(client.ask("RESET").unwrap(), "+RESET");
+    let mut operator = rig.user("app");
+    assert_eq!(operator.ask("CLIENT KILL USER default").unwrap(), ":2");
+    assert!(client.rest().unwrap().is_empty());
 }
 
 /// What a client may send before it has said who it is, is bounded as in Redis.

@@ -1,5 +1,7 @@
 //! `minos ctl set` and CONFIG SET on a running server: each change has its effect, and what is refused changes nothing.
 
+use minos_client::{Config, Error, blocking::Client};
+
 use super::*;
 
 /// A server that speaks Redis' protocol too, its admin endpoint, and a client of Redis' protocol.
@@ -235,4 +237,22 @@ fn a_change_needs_the_token() {
     assert_eq!(setting(admin, "watch"), "128");
     let with = format!("--token-file={}", token.display());
     assert_eq!(shown(&ctl(admin, &[&with, "set", "watch", "5"])), "watch 5\n");
+}
+
+/// A client that was there before hears of another limit with an answer, and asks for one if it has heard nothing.
+#[test]
+fn native_clients_learn_of_another_largest_item() {
+    let options = ["--max-item-size=1k", "--buffer-memory=4m", "--native=127.0.0.1:0"];
+    let (mut server, admin, _redis) = start_with_resp(&options);
+    let native = server.native_address().unwrap().to_string();
+    let mut client = Client::connect(&native, Config::new().timeout(Duration::from_secs(60))).unwrap();
+    let value = vec![b'v'; 100_000];
+    assert_eq!(client.put("k", &value[..]), Err(Error::TooLarge { bytes_max: 1024 }));
+    assert_eq!(set(admin, &["max-item-size", "200k"]), "max-item-size 200k\n");
+    wait_for("the larger one", || client.put("k", &value[..]).is_ok());
+    assert_eq!(set(admin, &["max-item-size", "2k"]), "max-item-size 2k\n");
+    wait_for("the smaller one", || {
+        client.get("k").unwrap();
+        client.put("k", &value[..]) == Err(Error::TooLarge { bytes_max: 2048 })
+    });
 }

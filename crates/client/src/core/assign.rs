@@ -73,7 +73,11 @@ impl Core {
             return Err(Obstacle::Unknown);
         }
         let directory = self.link.usable(is_sealed).ok_or(Obstacle::Unknown)?;
-        if fault_of(operation, directory).is_some() {
+        if let Some(fault) = fault_of(operation, directory) {
+            if matches!(fault, Error::TooLarge { .. }) && self.link.is_old(now_ns) {
+                self.link.doubt();
+                return Err(Obstacle::Unknown);
+            }
             return Err(Obstacle::Fault);
         }
         operation.hash = directory.direction(&operation.request.key);

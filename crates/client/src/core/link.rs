@@ -13,6 +13,8 @@ const RENEW_AFTER: f64 = 0.75;
 const NS_PER_S: u64 = 1_000_000_000;
 /// Silence after which a server may have restarted unnoticed.
 const QUIET_NS: u64 = NS_PER_S;
+/// Age of a server's limits from which a request beyond them asks for the present ones.
+const LIMITS_AGE_NS: u64 = NS_PER_S;
 
 /// An unanswered Hello.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +51,8 @@ pub(super) struct Link {
     pub(super) strikes: u32,
     /// The time of the last answer.
     heard_ns: u64,
+    /// The time of the last Welcome.
+    learned_ns: u64,
     /// The epoch and the version of the weights that the last answer told, see [`Header::news`].
     news: (u32, u32),
     /// True if an answer hints at a changed directory.
@@ -69,6 +73,7 @@ impl Link {
             renew_at_ns: 0,
             strikes: 0,
             heard_ns: 0,
+            learned_ns: 0,
             news: (0, 0),
             is_stale: false,
             session_wanted: is_sealed,
@@ -139,6 +144,11 @@ impl Link {
         self.news
     }
 
+    /// True if the server may have other limits than when it last told them.
+    pub(super) fn is_old(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.learned_ns) > LIMITS_AGE_NS
+    }
+
     /// Requests a Hello.
     pub(super) fn doubt(&mut self) {
         self.is_stale = true;
@@ -181,6 +191,7 @@ impl Link {
         let life_ns = u64::from(welcome.cookie_seconds).saturating_mul(NS_PER_S);
         let life_ns = (life_ns as f64 * RENEW_AFTER) as u64;
         self.renew_at_ns = now_ns.saturating_add(life_ns.max(NS_PER_S));
+        self.learned_ns = now_ns;
         self.is_stale = false;
         // A server without room for a session is asked again at the retry time, not at once.
         let was_denied = opens && welcome.session == 0;

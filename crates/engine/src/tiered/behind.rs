@@ -20,11 +20,13 @@ const RATE: u64 = 4;
 impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     /// Loses an item for lack of room, with everything older of its key.
     pub(super) fn evict_unwritten(&mut self, place: Place) {
-        let Some((_, item)) = self.item_at(place.slot(self.region())) else { return };
+        let Some((hash, item)) = self.item_at(place.slot(self.region())) else { return };
+        let key = self.key_to_tell(item);
         let counts = &self.partition.counts;
         counts.evict(&ItemState::load(self.region(), item, 0));
         counts.tier.unwritten.add(1);
         self.unlink(place);
+        key.into_iter().for_each(|key| self.tell(hash, &key));
     }
 
     /// Calls the thread that walks ahead, if a full log has taken another segment: more is due to leave.

@@ -134,6 +134,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
                 }
                 None => {
                     writing.forget(place);
+                    writing.tell_lost(hash);
                     false
                 }
             },
@@ -148,9 +149,17 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
             Some(Namer::Item(item)) => {
                 writing.partition.space.set_copy(writing.region(), item, Twin::None);
             }
-            Some(Namer::Slot(place)) => writing.forget(place),
+            Some(Namer::Slot(place)) => {
+                writing.forget(place);
+                writing.tell_lost(hash);
+            }
         }
         true
+    }
+
+    /// Tells the observer that an item on flash is gone, whose record was dropped ([`Engine::drop_cold`]) because it is dead.
+    pub fn tell_lost(&self, hash: KeyHash) {
+        self.writing(hash).tell_lost(hash);
     }
 
     /// Forgets the records in pages that flash gave up, in up to `buckets_max` chains of a partition from
@@ -270,6 +279,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         // The slot that fills a gap may be unchecked: start again.
         while let Some(place) = chain::places(region, head).find(is_gone_slot) {
             self.forget(place);
+            self.writer.observer.iter().for_each(|observer| observer.lost_some());
         }
         for place in chain::places(region, head) {
             let Some(item) = LogMode::<B, T>::locate(&log, region, place.slot(region)) else { continue };

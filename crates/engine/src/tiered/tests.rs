@@ -7,12 +7,21 @@ use crate::{
     index::{BUCKET_WORDS, SLOTS},
     item::ItemMeta,
     mode::{Candidates, Lookup},
+    observer::Observer,
     partition::OutOfMemory,
 };
 use minos_base::{FlashPlace, KeyHash, RoughLength};
 use minos_region::Backing;
 use minos_sync::Crcw;
-use std::{ops::Range, thread};
+use std::{
+    collections::BTreeSet,
+    ops::Range,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+};
 
 /// A table of one partition, so that a test need not know which one.
 fn config(memory_bytes: u64) -> StoreConfig {
@@ -277,6 +286,63 @@ fn a_cache_whose_flash_is_behind_gives_items_up_and_counts_them() {
     assert_eq!(stats.items + tier.unwritten, 10_000);
     assert_eq!((stats.evictions_log, tier.written), (tier.unwritten, 0));
     table.check().unwrap();
+}
+
+#[derive(Debug, Default)]
+struct Told {
+    keys: Mutex<BTreeSet<u32>>,
+    hashes: Mutex<Vec<KeyHash>>,
+    unknown: AtomicBool,
+}
+
+impl Observer for Told {
+    fn changed(&self, _: KeyHash, key: &[u8]) {
+        self.keys.lock().unwrap().insert(u32::from_le_bytes(*key.first_chunk().unwrap()));
+    }
+
+    fn flushed(&self) {
+        unreachable!("nobody flushes")
+    }
+
+    fn lost(&self, hash: KeyHash) {
+        self.hashes.lock().unwrap().push(hash);
+    }
+
+    fn lost_some(&self) {
+        self.unknown.store(true, Relaxed);
+    }
+}
+
+fn observe(table: &Tiered) -> Arc<Told> {
+    let told = Arc::new(Told::default());
+    let observer: Arc<dyn Observer> = Arc::clone(&told) as Arc<dyn Observer>;
+    table.observe(Some(&observer));
+    told
+}
+
+#[test]
+fn items_that_flash_does_not_take_are_told_by_their_keys() {
+    let table = hot(&config(1 << 20), 1000, 500);
+    let told = observe(&table);
+    (1000..10_000).for_each(|number| _ = store(&table, number, 500).unwrap());
+    let told = std::mem::take(&mut *told.keys.lock().unwrap());
+    let gone: Vec<_> = (0..10_000).filter(|&number| look(&table, number) == Lookup::Missing).collect();
+    assert!(gone.len() > 5000, "the control: {}", gone.len());
+    assert!(gone.iter().all(|number| told.contains(number)));
+}
+
+#[test]
+fn records_that_flash_drops_are_told_by_their_hashes() {
+    let table = cold(&config(4 << 20), 4);
+    let told = observe(&table);
+    let hashes = [0, 1, 2, 3].map(|number| table.hash(&key(number)));
+    assert!(table.move_cold(hashes[0], 1, place(100)));
+    assert_eq!(*told.hashes.lock().unwrap(), [], "it is only elsewhere");
+    assert!(table.forget_cold(hashes[1], 2) && !table.forget_cold(hashes[1], 2));
+    assert_eq!(std::mem::take(&mut *told.hashes.lock().unwrap()), [hashes[1]]);
+    assert!(!told.unknown.load(Relaxed));
+    table.forget_pages(0, 0, usize::MAX, |page| page == 3);
+    assert!(told.unknown.load(Relaxed) && told.hashes.lock().unwrap().is_empty());
 }
 
 #[test]

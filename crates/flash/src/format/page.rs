@@ -104,6 +104,31 @@ impl<'a> Pages<'a> {
         Ok(newest.filter(|record| record.header.kind == Kind::Item))
     }
 
+    /// Calls `f` with the header and the key of each record that begins in the first page, the oldest first. Only headers are
+    /// verified: the hash of a key says whether it is the one.
+    ///
+    /// The pages need to reach to the end of the key that is sought: a record whose key they do not hold is left out, as the
+    /// last one of a page may be.
+    ///
+    /// # Errors
+    /// A stamp or a header does not verify.
+    pub fn heads(&self, mut f: impl FnMut(&RecordHeader, Span<'a>)) -> Result<(), Fault> {
+        let mut at = usize::from(self.stamp(0)?.first);
+        while at >= STAMP_BYTES && at + RECORD_HEADER_BYTES <= PAGE_BYTES {
+            let sealed = (self.life, self.seal);
+            let Some(header) = RecordHeader::decode(&self.bytes[at..], self.at + at as u64, sealed)? else {
+                break;
+            };
+            let head_bytes = RECORD_HEADER_BYTES as u64 + u64::from(header.key_bytes);
+            if end_of(at as u64, head_bytes) > self.bytes.len() as u64 {
+                break;
+            }
+            f(&header, Span::new(self.bytes, at, RECORD_HEADER_BYTES, header.key_bytes as usize));
+            at = end_of(at as u64, header.bytes()) as usize;
+        }
+        Ok(())
+    }
+
     /// The verified record at `offset`, and the offset behind it. `None`: no more begins in that page.
     pub fn record(&self, offset: usize) -> Result<Option<(Record<'a>, usize)>, Fault> {
         let Some((record, end)) = self.unverified(offset)? else { return Ok(None) };

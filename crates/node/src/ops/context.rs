@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     rack::{Holes, Intent, RackView},
-    server::settings::{SettingError, Shown},
+    server::{
+        pause::Pause,
+        settings::{SettingError, Shown},
+    },
     tracking::{Inbox, Tracking},
     watch::{Probe, Watch},
 };
@@ -44,6 +47,8 @@ pub(crate) struct Client<'a> {
     pub(crate) local: &'a str,
     /// The name that it has given to the connection.
     pub(crate) name: &'a str,
+    /// Its user, if the server has users and the client has said so.
+    pub(crate) user: Option<&'a str>,
     pub(crate) age_s: u32,
     pub(crate) idle_s: u32,
 }
@@ -139,6 +144,19 @@ pub(crate) trait Admin {
     fn kill_client(&self, _number: u64) -> bool {
         false
     }
+
+    /// Lets Redis' clients wait. Returns the version of the plan that has the pause.
+    fn pause_clients(&self, _pause: Pause) -> u64 {
+        0
+    }
+
+    /// True if every worker has taken up that plan.
+    fn is_taken_up(&self, _version: u64) -> bool {
+        true
+    }
+
+    /// Ends the pause of Redis' clients.
+    fn resume_clients(&self) {}
 
     /// Takes memory for an arriving value of `bytes`; `None` if too much is in use.
     fn admit(&self, _bytes: u64) -> Option<ReceivePermit> {

@@ -2,6 +2,7 @@
 
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -12,7 +13,7 @@ use minos_base::{FlashSlot, KeyHash, Seconds, SizeClass};
 use minos_engine::Candidates;
 use minos_tier::{Found, SyncId};
 
-use super::read::Facts;
+use super::{moment::Moment, read::Facts};
 
 /// Why an operation on a key cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,21 @@ pub(crate) struct Fetched {
     pub(super) waits: u32,
     /// The emptying of flash that the first request waits for.
     pub(super) emptying: Cell<Option<SyncId>>,
+    /// The keys that were listed.
+    pub(crate) walked: Cell<Option<Walked>>,
+}
+
+/// The keys of a part of the table.
+#[derive(Debug)]
+pub(crate) struct Walked {
+    /// Where it began, as in [`WalkWish`](super::WalkWish).
+    pub(crate) from: u64,
+    /// Where the next part begins; 0 at the end.
+    pub(crate) next: u64,
+    /// Each key once, with its expiry.
+    pub(crate) keys: BTreeMap<Box<[u8]>, Moment>,
+    /// True if some are missing, because a store could not read them.
+    pub(crate) is_broken: bool,
 }
 
 struct Known {
@@ -91,7 +107,13 @@ impl Fetched {
             is_outdated: Cell::new(false),
             waits,
             emptying: Cell::new(emptying),
+            walked: Cell::new(None),
         }
+    }
+
+    /// Takes out the keys that were listed from this cursor on.
+    pub(crate) fn take_walked(&self, from: u64) -> Option<Walked> {
+        self.walked.take().filter(|walked| walked.from == from && !self.is_outdated.get())
     }
 
     /// Notes that the fetch of these keys has ended.

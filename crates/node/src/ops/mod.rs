@@ -25,7 +25,7 @@ pub(crate) use cold::{Below, CACHE_WAITS_MAX, WAITS_MAX, awaits_room, below, col
 pub use context::Placement;
 pub(crate) use context::{Admin, Client, Context};
 pub(crate) use delete::{DeleteOperation, Deleted, delete};
-pub(crate) use fetched::{Cold, Failed, Fetched, FlashAnswer, Need};
+pub(crate) use fetched::{Cold, Failed, Fetched, FlashAnswer, Need, Walked};
 pub(crate) use find::{Found, Head, find};
 pub(crate) use flush::{flush, flush_if_due};
 pub(crate) use lookup::Lookup;
@@ -36,5 +36,6 @@ pub(crate) use read::{Facts, Read, count_get, count_touch, read, touch};
 pub(crate) use report::report;
 pub(crate) use store::{Life, StoreOperation, Stored, drop_for_too_large, item_class, put, store};
 pub(crate) use work::{
-    AnswerStore, Fetch, Finished, LINE_END, LargeStore, LargeStored, Next, ReadTrailer, TrailerEnd, Work,
+    AnswerStore, Fetch, Finished, LINE_END, LargeStore, LargeStored, Next, ReadTrailer, TrailerEnd, WalkWish,
+    Work,
 };

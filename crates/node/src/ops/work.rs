@@ -38,6 +38,8 @@ pub(crate) enum Next<M: Mode> {
     Yield,
     /// When the poller reports room to send: the socket takes no more replies.
     Blocked,
+    /// When CLIENT PAUSE has ended. The command that waits is in the input.
+    Unpaused,
     /// Not at all: the connection is closed once its replies are sent.
     Close,
     /// With a large request, at the worker for its size.
@@ -274,6 +276,15 @@ impl<M: Mode> LargeStore<M> {
     }
 }
 
+/// A part of the table whose keys are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WalkWish {
+    /// Where it begins: the number of a bucket of a partition, times the number of partitions, and that of the partition.
+    pub(crate) cursor: u64,
+    /// Keys after which it ends with their bucket.
+    pub(crate) keys: usize,
+}
+
 /// Keys whose items are read from flash before their request goes on.
 pub(crate) struct Fetch<M: Mode> {
     pub(crate) keys: Vec<(KeyHash, Box<[u8]>)>,
@@ -287,6 +298,8 @@ pub(crate) struct Fetch<M: Mode> {
     pub(crate) waits: u32,
     /// The emptying of flash that the request waits for.
     pub(crate) emptying: Option<SyncId>,
+    /// The part of the table whose keys it lists.
+    pub(crate) walk: Option<WalkWish>,
     /// Bytes of the keys' records, at most.
     pub(super) bytes: u64,
 }
@@ -307,6 +320,11 @@ impl<M: Mode> Fetch<M> {
         Self { emptying: Some(emptying), ..Self::of_nothing() }
     }
 
+    /// Lists keys, those on flash too.
+    pub(crate) fn of_walk(walk: WalkWish) -> Self {
+        Self { walk: Some(walk), ..Self::of_nothing() }
+    }
+
     fn of_nothing() -> Self {
         Self {
             keys: Vec::new(),
@@ -315,6 +333,7 @@ impl<M: Mode> Fetch<M> {
             then: None,
             waits: 0,
             emptying: None,
+            walk: None,
             bytes: 0,
         }
     }

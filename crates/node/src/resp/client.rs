@@ -1,17 +1,20 @@
 //! Commands about the connection: PING, ECHO, HELLO, AUTH, QUIT, RESET, SELECT, and CLIENT.
 
+use std::time::{Duration, Instant};
+
 use minos_engine::Mode;
-use minos_proto::resp::{Id, Version, compose, integer};
+use minos_proto::resp::{Flag, Id, Version, compose, integer};
 
 use super::{
     call::{Call, Done, Failure, NO_INTEGER, SYNTAX, end, fail, pause},
-    rights,
-    session::{Replies, RespSession},
+    rights, scratch,
+    session::{Progress, Replies, RespSession},
     tracking::{self, Tracked},
 };
 use crate::{
     access::{LoggedIn, Reason},
     ops::{Client, Context, Next, Placement},
+    server::pause::{Pause, Paused},
 };
 
 /// The version of Redis whose commands these are.
@@ -24,6 +27,7 @@ const CLIENTS_AT_ONCE: usize = 64;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                            your configuration is correct?";
+const NO_TIMEOUT: &str = "ERR timeout is not an integer or out of range";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 /// Executes a command of one word.
@@ -189,6 +193,12 @@ pub(super) fn client<M: Mode, P: Placement>(
         Id::ClientList => return list(cx, session, call, tx),
         Id::ClientKill => return kill(cx, session, call, tx),
         Id::ClientReply => return reply(session, call, tx),
+        Id::ClientPause => return pause_all(cx, session, call, tx),
+        Id::ClientUnpause => {
+            cx.admin.resume_clients();
+            tx.extend_from_slice(compose::OK);
+        }
+        Id::ClientUnblock => return unblock(call, tx),
         _ => {
             set(cx, session, call)?;
             tx.extend_from_slice(compose::OK);
@@ -227,6 +237,76 @@ fn set<M: Mode, P>(
         Id::ClientNoEvict if call.is(2, "on") => Ok(()),
         _ if call.is(2, "off") => Ok(()),
         _ => Err(SYNTAX.into()),
+    }
+}
+
+/// CLIENT PAUSE. It is answered once all workers know of it, so that nothing changes behind the reply.
+fn pause_all<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    if session.progress.done == 0 {
+        let pause = asked_pause(call)?;
+        session.progress = Progress { done: 1, cursor: cx.admin.pause_clients(pause), ..Progress::default() };
+    }
+    if !cx.admin.is_taken_up(session.progress.cursor) {
+        return pause(Next::Yield);
+    }
+    tx.extend_from_slice(compose::OK);
+    Ok(())
+}
+
+fn asked_pause(call: &Call<'_>) -> Result<Pause, Failure> {
+    let paused = match call.command.len() {
+        3 => Paused::All,
+        4 if call.is(3, "write") => Paused::Writes,
+        4 if call.is(3, "all") => Paused::All,
+        4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+        _ => return Err(too_many(call)),
+    };
+    let timeout_ms = integer(call.argument(2)).ok_or(NO_TIMEOUT)?;
+    let timeout_ms = u64::try_from(timeout_ms).map_err(|_| "ERR timeout is negative")?;
+    let until = Instant::now().checked_add(Duration::from_millis(timeout_ms)).ok_or(NO_TIMEOUT)?;
+    Ok(Pause { paused, until })
+}
+
+/// The error for more arguments than a subcommand takes, as Redis says it.
+fn too_many(call: &Call<'_>) -> Failure {
+    let text = [
+        b"ERR unknown subcommand or wrong number of arguments for '",
+        call.argument(1),
+        b"'. Try CLIENT HELP.",
+    ];
+    Failure(text.concat().into())
+}
+
+/// CLIENT UNBLOCK. No command blocks.
+fn unblock<M: Mode>(call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+    match call.command.len() {
+        3 => {}
+        4 if call.is(3, "timeout") || call.is(3, "error") => {}
+        4 => return fail("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR"),
+        _ => return Err(too_many(call).into()),
+    }
+    call.integer(2)?;
+    compose::integer(tx, 0);
+    Ok(())
+}
+
+/// True if a command waits for the end of CLIENT PAUSE. One that has begun does not, and nobody could end a pause of all
+/// commands otherwise.
+pub(super) fn is_paused(session: &RespSession, call: &Call<'_>) -> bool {
+    let writes = |call: &Call<'_>| call.spec.flags.has(Flag::WRITE);
+    match session.pause {
+        None => false,
+        Some(_) if session.is_midway() || call.spec.id == Id::ClientUnpause => false,
+        Some(Paused::All) => true,
+        Some(Paused::Writes) if call.spec.id == Id::Exec => {
+            scratch::commands(&session.transaction.queued).any(|call| writes(&call))
+        }
+        Some(Paused::Writes) => writes(call),
     }
 }
 
@@ -279,12 +359,14 @@ fn list<M: Mode, P>(
 }
 
 /// Which connections CLIENT KILL is to close.
+#[derive(Default)]
 struct Doomed<'a> {
     number: Option<u64>,
     peer: Option<&'a [u8]>,
     local: Option<&'a [u8]>,
-    /// False if a condition fits no connection.
-    any: bool,
+    user: Option<&'a [u8]>,
+    /// True if a condition fits no connection.
+    fits_none: bool,
     skips_own: bool,
 }
 
@@ -297,17 +379,18 @@ fn kill<M: Mode, P>(
 ) -> Done<M> {
     let is_by_address = call.command.len() == 3;
     let doomed = if is_by_address {
-        Doomed { number: None, peer: Some(call.argument(2)), local: None, any: true, skips_own: false }
+        Doomed { peer: Some(call.argument(2)), skips_own: false, ..Doomed::default() }
     } else {
         doomed(session, call)?
     };
     let (mut killed, mut from) = (0, Some(0));
-    while let Some(at) = from.filter(|_| doomed.any) {
+    while let Some(at) = from.filter(|_| !doomed.fits_none) {
         let mut numbers = Vec::new();
         from = cx.admin.list_clients(at, CLIENTS_AT_ONCE, &mut |client| {
             let is_doomed = doomed.number.is_none_or(|number| number == client.number)
                 && doomed.peer.is_none_or(|peer| peer == client.peer.as_bytes())
-                && doomed.local.is_none_or(|local| local == client.local.as_bytes());
+                && doomed.local.is_none_or(|local| local == client.local.as_bytes())
+                && doomed.user.is_none_or(|user| client.user.is_some_and(|name| name.as_bytes() == user));
             let is_spared = doomed.skips_own && client.number == session.id;
             numbers.extend((is_doomed && !is_spared).then_some(client.number));
         });
@@ -324,7 +407,7 @@ fn kill<M: Mode, P>(
 
 /// The conditions of CLIENT KILL.
 fn doomed<'a>(session: &RespSession, call: &Call<'a>) -> Result<Doomed<'a>, Failure> {
-    let mut doomed = Doomed { number: None, peer: None, local: None, any: true, skips_own: true };
+    let mut doomed = Doomed { skips_own: true, ..Doomed::default() };
     for at in (2..call.command.len()).step_by(2) {
         if at + 1 == call.command.len() {
             return Err(SYNTAX.into());
@@ -337,11 +420,8 @@ fn doomed<'a>(session: &RespSession, call: &Call<'a>) -> Result<Doomed<'a>, Fail
             },
             b"addr" => doomed.peer = Some(value),
             b"laddr" => doomed.local = Some(value),
-            b"type" => doomed.any &= is_normal(value)?,
-            b"user" if session.guard.is_some() => {
-                return Err("ERR CLIENT KILL USER is not supported: only a connection knows its user".into());
-            }
-            b"user" if value == b"default" => {}
+            b"type" => doomed.fits_none |= !is_normal(value)?,
+            b"user" if is_user(session, value) => doomed.user = session.guard.is_some().then_some(value),
             b"user" => return Err(Failure([b"ERR No such user '", value, b"'"].concat().into())),
             b"skipme" if value.eq_ignore_ascii_case(b"yes") => doomed.skips_own = true,
             b"skipme" if value.eq_ignore_ascii_case(b"no") => doomed.skips_own = false,
@@ -349,6 +429,14 @@ fn doomed<'a>(session: &RespSession, call: &Call<'a>) -> Result<Doomed<'a>, Fail
         }
     }
     Ok(doomed)
+}
+
+/// True if there is a user of this name; without users, `default`.
+fn is_user(session: &RespSession, name: &[u8]) -> bool {
+    match &session.guard {
+        None => name == b"default",
+        Some(guard) => guard.authority().acl().user(name).is_some(),
+    }
 }
 
 /// True for the type that all connections have.
@@ -363,7 +451,7 @@ fn is_normal(kind: &[u8]) -> Result<bool, Failure> {
 /// Appends the line for a connection; that of the asking one has what only itself knows.
 pub(super) fn tell(client: &Client<'_>, session: &RespSession, text: &mut String) {
     use std::fmt::Write as _;
-    let Client { number, descriptor, peer, local, name, age_s, idle_s } = client;
+    let Client { number, descriptor, peer, local, name, user, age_s, idle_s } = client;
     let resp = if session.version == Version::Two { 2 } else { 3 };
     let is_own = *number == session.id;
     let tracked = session.tracked.as_deref().filter(|_| is_own);
@@ -382,13 +470,7 @@ pub(super) fn tell(client: &Client<'_>, session: &RespSession, text: &mut String
          tot-mem=0 events=r redir={redirected}",
         told(*number)
     );
-    let user = match &session.guard {
-        None => Some("default"),
-        Some(guard) if is_own => guard.checked_user().map(|user| user.name()),
-        // Only a connection itself knows its user.
-        Some(_) => None,
-    };
-    if let Some(user) = user {
+    if let Some(user) = if session.guard.is_none() { Some("default") } else { *user } {
         let _ = write!(text, " user={user}");
     }
     if is_own {

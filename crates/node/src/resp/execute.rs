@@ -6,7 +6,7 @@ use minos_proto::resp::{Command, Flag, Id, compose, find_subcommand};
 
 use super::{
     acl, bits,
-    call::{Call, Done, Failure, Interrupt, fail},
+    call::{Call, Done, Failure, Interrupt, fail, pause},
     client, config, count, describe, expire, get, info, keys, lcs, object, rename, scan, server,
     session::{Progress, Replies, RespSession},
     set, strings, tracking, transaction,
@@ -139,8 +139,9 @@ fn checked<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    let call = match check(cx, request).and_then(|call| admit(cx, session, &call).map(|()| call)) {
-        Ok(call) => call,
+    let call = match check(cx, request).and_then(|call| Ok((call, admit(cx, session, &call)?))) {
+        Ok((call, true)) => call,
+        Ok((_, false)) => return pause(Next::Unpaused),
         Err(failure) => {
             session.transaction.is_broken |= session.transaction.is_open;
             return Err(failure.into());
@@ -157,14 +158,14 @@ fn checked<M: Mode, P: Placement>(
     }
 }
 
-/// Refuses a command that the client may not use now.
+/// Refuses a command that the client may not use now. False for one that waits for the end of CLIENT PAUSE.
 #[inline]
 pub(super) fn admit<M: Mode, P>(
     cx: &Context<'_, M, P>,
     session: &mut RespSession,
     call: &Call<'_>,
-) -> Result<(), Failure> {
-    if session.is_plain { Ok(()) } else { tracking::check(cx, session, call) }
+) -> Result<bool, Failure> {
+    if session.is_plain { Ok(true) } else { tracking::check(cx, session, call) }
 }
 
 /// The command with the subcommand that it names, if its arguments are possible.

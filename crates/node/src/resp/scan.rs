@@ -6,11 +6,11 @@ use minos_engine::Mode;
 use minos_proto::resp::{compose, integer, unsigned};
 
 use super::{
-    call::{Call, Done, Failure, NO_INTEGER, SYNTAX, fail, pause},
+    call::{Call, Done, Failure, Interrupt, NO_INTEGER, SYNTAX, fail, failed_text, pause},
     glob,
     session::RespSession,
 };
-use crate::ops::{Context, Moment, Next, Placement};
+use crate::ops::{Context, Failed, Fetch, Moment, Next, Placement, WalkWish};
 
 /// Buckets that SCAN looks at in one call, at most; and KEYS between two looks at other requests.
 const BUCKETS_MAX: usize = 1024;
@@ -19,7 +19,10 @@ const SCAN_KEYS_MAX: i64 = 4096;
 /// Attempts of RANDOMKEY to find a bucket with an item, then buckets that it looks at in turn.
 const RANDOM_ATTEMPTS_MAX: u64 = 64;
 
-const NOT_ABOVE_FLASH: &str = "ERR keys on flash cannot be listed";
+/// Keys above flash that one step of KEYS lists, about.
+const KEYS_AT_ONCE: usize = 256;
+/// Keys above flash among which RANDOMKEY chooses, about.
+const RANDOM_KEYS: usize = 16;
 
 /// The options of SCAN.
 struct Options<'a> {
@@ -29,7 +32,7 @@ struct Options<'a> {
 }
 
 /// SCAN. An item that is there during the whole scan is returned: buckets are only added, and an item moves to a later
-/// one only.
+/// one only, in memory or on flash.
 pub(super) fn scan<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     call: &Call<'_>,
@@ -37,19 +40,26 @@ pub(super) fn scan<M: Mode, P: Placement>(
 ) -> Done<M> {
     let Some(mut cursor) = unsigned(call.argument(1)) else { return fail("ERR invalid cursor") };
     let options = options(call)?;
-    if M::HAS_FLASH {
-        return fail(NOT_ABOVE_FLASH);
-    }
     let (mut found, mut keys) = (Vec::new(), 0);
-    for _ in 0..BUCKETS_MAX {
-        cursor = walk(cx, cursor, 1, |key| {
-            if options.is_string && options.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
-                compose::bulk(&mut found, key);
-                keys += 1;
+    let mut note = |key: &[u8]| {
+        if options.is_string && options.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
+            compose::bulk(&mut found, key);
+            keys += 1;
+        }
+        keys
+    };
+    if M::HAS_FLASH {
+        let note = |key: &[u8]| {
+            note(key);
+        };
+        cursor = walk_with_flash(cx, cursor, options.keys as usize, note)?;
+    } else {
+        for _ in 0..BUCKETS_MAX {
+            let mut is_enough = false;
+            cursor = walk(cx, cursor, 1, |key| is_enough = note(key) >= options.keys);
+            if cursor == 0 || is_enough {
+                break;
             }
-        });
-        if cursor == 0 || keys >= options.keys {
-            break;
         }
     }
     compose::array(tx, 2);
@@ -106,6 +116,25 @@ fn walk<M: Mode, P>(
     }
 }
 
+/// As [`walk`], with the keys on flash, of as many buckets as have about `keys_max` keys. The command pauses until they are
+/// read.
+fn walk_with_flash<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    cursor: u64,
+    keys_max: usize,
+    mut f: impl FnMut(&[u8]),
+) -> Result<u64, Box<Interrupt<M>>> {
+    let Some(walked) = cx.fetched.and_then(|fetched| fetched.take_walked(cursor)) else {
+        return pause(Next::Fetch(Box::new(Fetch::of_walk(WalkWish { cursor, keys: keys_max }))));
+    };
+    if walked.is_broken {
+        return fail(failed_text(Failed::Unreadable));
+    }
+    let live = walked.keys.iter().filter(|(_, moment)| !moment.has_just_passed(cx.clock));
+    live.for_each(|(key, _)| f(key));
+    Ok(walked.next)
+}
+
 /// KEYS. It pauses between steps, so that a large table delays no one for long.
 pub(super) fn keys<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
@@ -113,19 +142,20 @@ pub(super) fn keys<M: Mode, P: Placement>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    if M::HAS_FLASH {
-        return fail(NOT_ABOVE_FLASH);
-    }
     let pattern = checked_pattern(call.argument(1))?;
     let progress = &mut session.progress;
     progress.done = 1;
     let (found, count) = (&mut progress.found, &mut progress.count);
-    progress.cursor = walk(cx, progress.cursor, BUCKETS_MAX, |key| {
+    let note = |key: &[u8]| {
         if glob::matches(pattern, key) {
             compose::bulk(found, key);
             *count += 1;
         }
-    });
+    };
+    progress.cursor = match M::HAS_FLASH {
+        true => walk_with_flash(cx, progress.cursor, KEYS_AT_ONCE, note)?,
+        false => walk(cx, progress.cursor, BUCKETS_MAX, note),
+    };
     if found.len() > session.limits.command_bytes_max {
         return fail("ERR more keys match than --max-buffer holds: use SCAN");
     }
@@ -140,7 +170,7 @@ pub(super) fn keys<M: Mode, P: Placement>(
 /// RANDOMKEY: a key of the first bucket that has one, from a random bucket on.
 pub(super) fn random<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    session: &RespSession,
+    session: &mut RespSession,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
@@ -154,13 +184,26 @@ pub(super) fn random<M: Mode, P: Placement>(
             chosen = Some(key.to_vec());
         }
     };
-    let mut cursor = 0;
-    for attempt in 1..=RANDOM_ATTEMPTS_MAX {
-        cursor = random(attempt << 8) % buckets;
-        walk(cx, cursor, 1, &mut choose);
-    }
-    for _ in 0..BUCKETS_MAX {
-        cursor = walk(cx, cursor, 1, &mut choose);
+    let progress = &mut session.progress;
+    if M::HAS_FLASH {
+        if progress.done == 0 {
+            (progress.done, progress.cursor) = (1, random(0) % buckets);
+        }
+        progress.cursor = walk_with_flash(cx, progress.cursor, RANDOM_KEYS, &mut choose)?;
+        // Behind the end everything once more from the beginning.
+        progress.count += i64::from(progress.cursor == 0);
+        if chosen.is_none() && progress.count < 2 {
+            return pause(Next::Yield);
+        }
+    } else {
+        let mut cursor = 0;
+        for attempt in 1..=RANDOM_ATTEMPTS_MAX {
+            cursor = random(attempt << 8) % buckets;
+            walk(cx, cursor, 1, &mut choose);
+        }
+        for _ in 0..BUCKETS_MAX {
+            cursor = walk(cx, cursor, 1, &mut choose);
+        }
     }
     match chosen {
         Some(key) => compose::bulk(tx, &key),

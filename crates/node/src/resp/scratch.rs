@@ -63,12 +63,12 @@ pub(super) enum Ended {
 }
 
 /// True if every command of a transaction is about the keys that it names, and no other one changes which of them are
-/// tracked.
+/// tracked, or waits.
 pub(super) fn suits(queued: &[u8]) -> bool {
     commands(queued).all(|call| {
         let touches_items = call.spec.flags.has(Flag::READONLY) || call.spec.flags.has(Flag::WRITE);
-        let tracks = matches!(call.spec.id, Id::ClientTracking | Id::ClientCaching);
-        (call.spec.keys != Keys::NONE || !touches_items) && !tracks
+        let is_apart = matches!(call.spec.id, Id::ClientTracking | Id::ClientCaching | Id::ClientPause);
+        (call.spec.keys != Keys::NONE || !touches_items) && !is_apart
     })
 }
 

@@ -291,7 +291,9 @@ fn begin<M: Mode, P: Placement>(
         set::Receive::NotMeant if begun.wanted_bytes() <= session.limits.command_bytes_max as u64 => {
             return (0, Next::NeedMore { wanted_bytes: begun.wanted_bytes() as usize });
         }
-        set::Receive::NotMeant => "ERR command exceeds --max-buffer".into(),
+        set::Receive::NotMeant => {
+            "ERR command exceeds --max-buffer, which CONFIG SET max-buffer can raise".into()
+        }
     };
     cx.counters.resp_errors.count();
     session.transaction.is_broken |= session.transaction.is_open;

@@ -4,7 +4,10 @@ use minos_base::KeyHash;
 use minos_proto::resp::{Limits, Version};
 
 use super::tracking::Tracked;
-use crate::access::Guard;
+use crate::{
+    access::Guard,
+    server::pause::{Pause, Paused},
+};
 
 /// The bounds of a client that has not said yet who it is, as in Redis.
 const STRANGER: Limits = Limits { bulk_bytes_max: 16 << 10, command_bytes_max: 64 << 10 };
@@ -37,7 +40,12 @@ pub(crate) struct RespSession {
     pub(super) tracked: Option<Box<Tracked>>,
     /// It gets notices as messages, in RESP2.
     pub(super) is_subscribed: bool,
-    /// It has never tracked nor subscribed, and the server has no users: every command may be executed as it comes.
+    /// The commands that wait for the end of CLIENT PAUSE.
+    pub(super) pause: Option<Paused>,
+    /// One does.
+    pub(crate) is_paused: bool,
+    /// It neither tracks nor subscribes, no pause is under way, and the server has no users: every command may be executed
+    /// as it comes.
     pub(super) is_plain: bool,
     /// No command is halfway.
     pub(super) is_between: bool,
@@ -123,6 +131,8 @@ impl RespSession {
             transaction: Transaction::default(),
             rewritten: Vec::new(),
             has_changed: false,
+            pause: None,
+            is_paused: false,
             is_plain: guard.is_none(),
             guard,
             tracked: None,
@@ -139,7 +149,22 @@ impl RespSession {
     /// Sets everything back to what it was when the connection was opened.
     pub(super) fn reset(&mut self) {
         let guard = self.guard.as_ref().map(|guard| guard.anew());
+        let pause = self.pause;
         *self = Self::new(self.limits, self.replies_bytes_max, self.id, guard);
+        self.pause = pause;
+        self.note_plain();
+    }
+
+    /// Takes note of the pause under way.
+    pub(crate) fn set_pause(&mut self, pause: Option<Pause>) {
+        (self.pause, self.is_paused) = (pause.map(|pause| pause.paused), false);
+        self.note_plain();
+    }
+
+    /// Notes whether commands need checks.
+    pub(super) fn note_plain(&mut self) {
+        let may_track = self.tracked.is_some() || self.is_subscribed;
+        self.is_plain = self.guard.is_none() && self.pause.is_none() && !may_track;
     }
 
     /// The bounds of what the client may send.

@@ -307,8 +307,10 @@ pub(super) fn receive<M: Mode, P: Placement>(
     let Some(spec) = spec.filter(|_| !is_queued && !cx.placement.serves(class)) else {
         return Receive::NotMeant;
     };
-    if let Err(failure) = admit(cx, session, &Call { command: begun.command, spec, lookup: None }) {
-        return Receive::Refused(failure);
+    match admit(cx, session, &Call { command: begun.command, spec, lookup: None }) {
+        Ok(true) => {}
+        Ok(false) => return Receive::Wait(Next::Unpaused),
+        Err(failure) => return Receive::Refused(failure),
     }
     let options = begun.arguments - begun.command.len() - 1;
     if !spec.takes(begun.arguments) {

@@ -10,7 +10,7 @@ use minos_proto::resp::{Flag, Id, Version, compose, integer};
 
 use super::{
     call::{Call, Done, Failure, NO_INTEGER, SYNTAX, fail},
-    client::told,
+    client::{self, told},
     execute::all_keys,
     rights, scratch,
     session::RespSession,
@@ -89,7 +89,7 @@ impl Tracked {
 
 impl RespSession {
     /// Marks the changes of the following commands as those of this client, if it is not to be told of them.
-    pub(super) fn mark_changes(&self) {
+    pub(crate) fn mark_changes(&self) {
         if self.tracked.as_ref().is_some_and(|tracked| tracked.tracker.has_no_loop()) {
             set_origin(Some(self.id));
         }
@@ -99,7 +99,7 @@ impl RespSession {
     pub(crate) fn go_on<M: Mode>(&mut self, next: &Next<M>, inbox: Option<&Inbox>, tx: &mut Vec<u8>) {
         // What a command reads after that may be older than a notice.
         self.is_between = !self.is_midway() && !matches!(next, Next::Fetch(_));
-        if matches!(next, Next::Continue | Next::NeedMore { .. } | Next::Yield) {
+        if matches!(next, Next::Continue | Next::NeedMore { .. } | Next::Yield | Next::Unpaused) {
             self.deliver(inbox, tx);
         }
     }
@@ -157,12 +157,13 @@ impl RespSession {
     }
 }
 
-/// Checks what few clients need: rights, the commands of a subscriber; and notes the keys that a tracking client reads.
+/// Checks what few clients need: rights, the commands of a subscriber, a pause; and notes the keys that a tracking client
+/// reads. False if the command is to wait for the end of the pause.
 pub(super) fn check<M: Mode, P>(
     cx: &Context<'_, M, P>,
     session: &mut RespSession,
     call: &Call<'_>,
-) -> Result<(), Failure> {
+) -> Result<bool, Failure> {
     rights::check(cx, session, call)?;
     let id = call.spec.id;
     let may_subscriber = matches!(id, Id::Ping | Id::Subscribe | Id::Unsubscribe | Id::Quit | Id::Reset);
@@ -173,8 +174,12 @@ pub(super) fn check<M: Mode, P>(
         )
         .into());
     }
+    session.is_paused = client::is_paused(session, call);
+    if session.is_paused {
+        return Ok(false);
+    }
     note_reads(cx, session, call);
-    Ok(())
+    Ok(true)
 }
 
 /// Notes the keys that a command is about to read.
@@ -238,7 +243,7 @@ pub(super) fn track<M: Mode, P>(
             }
         }
     }
-    session.is_plain = false;
+    session.note_plain();
     session.mark_changes();
     Ok(())
 }
@@ -408,7 +413,8 @@ pub(super) fn subscribe<M: Mode>(session: &mut RespSession, call: &Call<'_>, tx:
     }
     for channel in call.command.arguments(1) {
         if channel == CHANNEL {
-            (session.is_subscribed, session.is_plain) = (begins, false);
+            session.is_subscribed = begins;
+            session.note_plain();
         }
         answer(session, Some(channel), begins, tx);
     }

@@ -32,7 +32,7 @@ pub(super) fn queue<M: Mode>(session: &mut RespSession, call: &Call<'_>, tx: &mu
     let bytes: usize = call.command.arguments(0).map(|argument| argument.len() + 24).sum();
     if transaction.queued.len() + bytes > session.limits.command_bytes_max {
         transaction.is_broken = true;
-        return fail("ERR transaction exceeds --max-buffer");
+        return fail("ERR transaction exceeds --max-buffer, which CONFIG SET max-buffer can raise");
     }
     compose::array(&mut transaction.queued, call.command.len());
     call.command.arguments(0).for_each(|argument| compose::bulk(&mut transaction.queued, argument));

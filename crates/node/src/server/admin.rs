@@ -16,6 +16,7 @@ use minos_unit::Load;
 
 use super::{
     config::ServerConfig,
+    pause::Pause,
     settings::{self, SettingError, Shown, Values},
     shared::Shared,
 };
@@ -134,12 +135,15 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         let now_s = self.clock.seconds();
         let entries = self.connections.entries_from(from, max);
         for (number, entry) in &entries {
+            let access = self.config.access.as_ref();
+            let user = access.and_then(|access| entry.badge()?.user(&access.authority));
             tell(&Client {
                 number: *number,
                 descriptor: entry.descriptor,
                 peer: &entry.peer_address,
                 local: &entry.listen_address,
                 name: &entry.name.lock().unwrap_or_else(PoisonError::into_inner),
+                user: user.as_ref().map(|user| user.name()),
                 age_s: now_s.saturating_sub(entry.opened),
                 idle_s: now_s.saturating_sub(entry.last_active()),
             });
@@ -165,6 +169,18 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         let inbox = self.connections.inbox(number);
         inbox.iter().for_each(|inbox| self.tracking.kill(inbox));
         inbox.is_some()
+    }
+
+    fn pause_clients(&self, pause: Pause) -> u64 {
+        self.pause(pause)
+    }
+
+    fn is_taken_up(&self, version: u64) -> bool {
+        Shared::is_taken_up(self, version)
+    }
+
+    fn resume_clients(&self) {
+        self.resume();
     }
 
     fn admit(&self, bytes: u64) -> Option<ReceivePermit> {

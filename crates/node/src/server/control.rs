@@ -78,6 +78,9 @@ impl<M: Mode, I: Io> Control<M, I> {
             }
             let now = Instant::now();
             self.heed_settings(now);
+            if self.tuning.pause.is_some_and(|pause| now >= pause.until) {
+                self.shared.resume();
+            }
             if self.epoch_end.is_some_and(|end| now >= end) {
                 let counted = self.end_epoch();
                 self.epoch_end = (counted > 0).then(|| now + self.tuning.epoch);
@@ -123,7 +126,8 @@ impl<M: Mode, I: Io> Control<M, I> {
             let left_s = flush_due_s.saturating_sub(self.shared.clock.seconds()).saturating_sub(1);
             Duration::from_secs(left_s.into()).max(FLUSH_DELAY_MAX)
         });
-        until_epoch.into_iter().chain(until_flush).fold(SLEEP_MAX, Duration::min)
+        let until_resume = self.tuning.pause.map(|pause| pause.until.saturating_duration_since(now));
+        until_epoch.into_iter().chain(until_flush).chain(until_resume).fold(SLEEP_MAX, Duration::min)
     }
 
     fn accept_all(&mut self) {

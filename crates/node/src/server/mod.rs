@@ -9,6 +9,7 @@ pub(crate) mod handshakes;
 pub(crate) mod keeping;
 mod mailbox;
 pub(crate) mod operator;
+pub(crate) mod pause;
 pub mod settings;
 pub(crate) mod shared;
 pub(crate) mod start;

@@ -191,9 +191,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
     /// Waits until every worker has taken up plan `version` or a later one.
     fn wait_for_plan(&self, version: u64) -> Result<(), SwitchError> {
         let deadline = Instant::now() + SWITCH_MAX;
-        let is_behind = |at: u64| at < version;
-        // Acquire: the caller sees all work done under the earlier plan.
-        while self.workers.iter().any(|worker| is_behind(worker.plan_version.load(Ordering::Acquire))) {
+        while !self.is_taken_up(version) {
             if self.stop.is_requested() {
                 return Err(SwitchError::Stopping);
             }

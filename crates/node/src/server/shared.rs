@@ -108,7 +108,8 @@ impl<M: Mode, I: Io> Shared<M, I> {
             stream.finish_sending();
             return false;
         };
-        let session = protocol.session(&self.config, &in_force.tuning, registration.number());
+        let mut session = protocol.session(&self.config, &in_force.tuning, registration.number());
+        session.guard().into_iter().for_each(|guard| registration.wear(guard.badge()));
         let mut connection = Box::new(Connection::new(stream, session, home, registration));
         connection.settings = in_force.tuning.version;
         if self.queues[home].arrivals.push(Arrival::New(connection)).is_err() {

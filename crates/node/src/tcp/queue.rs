@@ -94,14 +94,29 @@ impl<I: Io> RxQueue<I> {
 #[derive(Default)]
 pub(crate) struct Calls {
     are_there: AtomicBool,
-    tokens: Mutex<Vec<Token>>,
+    called: Mutex<Called>,
+}
+
+/// The connections that are called.
+#[derive(Default)]
+struct Called {
+    tokens: Vec<Token>,
+    /// Those too that have waited for the end of CLIENT PAUSE.
+    are_paused: bool,
 }
 
 impl Calls {
     /// Lets the connection of `token` be visited.
     pub(crate) fn put(&self, token: Token) {
-        let mut tokens = self.lock();
-        tokens.push(token);
+        let mut called = self.lock();
+        called.tokens.push(token);
+        self.are_there.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets the connections be visited that have waited for the end of CLIENT PAUSE.
+    pub(crate) fn put_paused(&self) {
+        let mut called = self.lock();
+        called.are_paused = true;
         self.are_there.store(true, Ordering::Relaxed);
     }
 
@@ -111,14 +126,14 @@ impl Calls {
         self.are_there.load(Ordering::Relaxed)
     }
 
-    fn take(&self) -> Vec<Token> {
-        let mut tokens = self.lock();
+    fn take(&self) -> Called {
+        let mut called = self.lock();
         self.are_there.store(false, Ordering::Relaxed);
-        std::mem::take(&mut tokens)
+        std::mem::take(&mut called)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Token>> {
-        self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Called> {
+        self.called.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -126,7 +141,12 @@ impl<I: Io> QueueState<I> {
     /// Puts the connections that are called into the backlog.
     pub(crate) fn answer(&mut self, calls: &Calls) {
         if calls.are_there() {
-            calls.take().into_iter().for_each(|token| self.visit_again(token));
+            let called = calls.take();
+            called.tokens.into_iter().for_each(|token| self.visit_again(token));
+            if called.are_paused {
+                let paused: Vec<_> = self.connections.paused().collect();
+                paused.into_iter().for_each(|token| self.visit_again(token));
+            }
         }
     }
 
@@ -333,6 +353,18 @@ impl Slab {
         self.slots.iter().filter_map(|slot| match &slot.state {
             State::Here(connection) => Some(&**connection),
             State::Free | State::Away => None,
+        })
+    }
+
+    /// Those that wait for the end of CLIENT PAUSE, and those away, which may.
+    fn paused(&self) -> impl Iterator<Item = Token> {
+        self.slots.iter().enumerate().filter_map(|(index, slot)| {
+            let is_paused = match &slot.state {
+                State::Free => false,
+                State::Here(connection) => connection.session.is_paused(),
+                State::Away => true,
+            };
+            is_paused.then(|| Token(u64::from(slot.generation) << 32 | index as u64))
         })
     }
 

@@ -12,6 +12,7 @@ use minos_base::Seconds;
 use minos_net::Token;
 
 use crate::{
+    access::Badge,
     ops::counters::Counter,
     tracking::{Inbox, Seat},
 };
@@ -48,9 +49,16 @@ pub(crate) struct Entry {
     token: OnceLock<Token>,
     /// Notices to it, once somebody has some.
     inbox: OnceLock<Arc<Inbox>>,
+    /// The user of its client, if the server has users.
+    badge: OnceLock<Arc<Badge>>,
 }
 
 impl Entry {
+    /// The user of its client, if the server has users.
+    pub(crate) fn badge(&self) -> Option<&Badge> {
+        self.badge.get().map(|badge| &**badge)
+    }
+
     /// Time at which the client was last active.
     pub(crate) fn last_active(&self) -> Seconds {
         self.last_active.load(Ordering::Relaxed)
@@ -132,6 +140,7 @@ impl Entry {
             last_active: AtomicU32::new(now),
             token: OnceLock::new(),
             inbox: OnceLock::new(),
+            badge: OnceLock::new(),
         }
     }
 }
@@ -152,6 +161,12 @@ impl Registration {
     pub(crate) fn seat(&self, token: Token) {
         // It gets one token.
         let _ = self.entry.token.set(token);
+    }
+
+    /// Shows others who the client is.
+    pub(crate) fn wear(&self, badge: &Arc<Badge>) {
+        // It gets one badge.
+        let _ = self.entry.badge.set(Arc::clone(badge));
     }
 
     /// Notices to the connection, if anybody ever had some.

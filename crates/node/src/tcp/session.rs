@@ -10,6 +10,7 @@ use minos_proto::{
 
 use crate::{
     ServerConfig, access::Guard, memcache::MemcacheSession, resp::RespSession, server::settings::Tuning,
+    tracking::set_origin,
 };
 
 /// The protocol of a listener and of the connections that it accepts.
@@ -57,12 +58,10 @@ impl Protocol {
             }
             Self::Resp => {
                 let guard = config.access.as_ref().map(Guard::new);
-                Session::Resp(RespSession::new(
-                    resp_limits(tuning),
-                    tuning.replies_bytes_max(),
-                    number,
-                    guard,
-                ))
+                let mut session =
+                    RespSession::new(resp_limits(tuning), tuning.replies_bytes_max(), number, guard);
+                session.set_pause(tuning.pause);
+                Session::Resp(session)
             }
         }
     }
@@ -98,8 +97,23 @@ impl Session {
             Self::Resp(session) => {
                 session.limits = resp_limits(tuning);
                 session.replies_bytes_max = tuning.replies_bytes_max();
+                session.set_pause(tuning.pause);
             }
         }
+    }
+
+    /// Makes a change that is this client's, if it is not to be told of its own.
+    pub(crate) fn as_its_own<R>(&self, change: impl FnOnce() -> R) -> R {
+        let Self::Resp(session) = self else { return change() };
+        session.mark_changes();
+        let done = change();
+        set_origin(None);
+        done
+    }
+
+    /// True if a command waits for the end of CLIENT PAUSE.
+    pub(crate) fn is_paused(&self) -> bool {
+        matches!(self, Self::Resp(session) if session.is_paused)
     }
 
     /// True if a command since the last reply may have changed something; from now on none has.

@@ -45,6 +45,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 Arrival::Back { connection, has_more: false }
             }
             Next::Yield => Arrival::Back { connection, has_more: true },
+            Next::Unpaused => Arrival::Back { has_more: self.is_behind(), connection },
             Next::Close => Arrival::Ended(connection),
             Next::Away(work) => {
                 // The replies so far are sent together with the value.
@@ -84,6 +85,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 return None;
             }
         })
+    }
+
+    /// True if another plan is in force than this worker knows. What it lets wait may have been called already.
+    fn is_behind(&self) -> bool {
+        self.placement.version() != self.shared.plan.version()
     }
 
     /// Sends notices to a connection that waits for commands.
@@ -133,9 +139,28 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             };
             match next {
                 Next::Continue | Next::NeedMore { .. } => {}
+                Next::Unpaused => return self.receive_only(connection, receipts),
                 next => return next,
             }
         }
+    }
+
+    /// Keeps what a client sends while its command waits for the end of CLIENT PAUSE, so that its end is seen.
+    fn receive_only(&mut self, connection: &mut Connection, receipts: usize) -> Next<M> {
+        for _ in receipts..VISIT_RECEIPTS_MAX {
+            if connection.input.bytes().len() as u64 >= self.placement.tuning().buffer_bytes_max {
+                break;
+            }
+            match connection.stream.receive(&mut self.receive_buffer) {
+                Progress::Bytes(received) => {
+                    self.mine.counters.bytes_read.add(received as u64);
+                    connection.input.append(&self.receive_buffer[..received]);
+                }
+                Progress::Blocked => break,
+                Progress::Closed => return Next::Close,
+            }
+        }
+        Next::Unpaused
     }
 
     /// Serves bytes that were just received; behind kept ones, they are kept too.

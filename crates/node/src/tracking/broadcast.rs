@@ -45,6 +45,11 @@ impl Broadcast {
         }
     }
 
+    /// All connections that have prefixes, each for each of its own.
+    pub(super) fn trackers(&self) -> impl Iterator<Item = &Arc<Tracker>> {
+        self.prefixes.values().flatten()
+    }
+
     /// The number of prefixes.
     pub(super) fn len(&self) -> usize {
         self.prefixes.len()

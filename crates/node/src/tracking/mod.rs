@@ -14,11 +14,11 @@ use std::{
     fmt::{self, Debug},
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
 
-use minos_base::KeyHash;
+use minos_base::{KeyHash, Seconds};
 use minos_engine::Observer;
 
 use broadcast::Broadcast;
@@ -47,7 +47,18 @@ pub(crate) struct Tracking {
     notices_bytes_max: usize,
     sent: AtomicU64,
     collapsed: AtomicU64,
+    /// Who is still to be told that items on flash are gone.
+    lost: AtomicU8,
+    /// When somebody was, the last time.
+    lost_told: AtomicU32,
+    /// How often somebody was.
+    losses: AtomicU64,
 }
+
+/// Those who track prefixes are to be told: the key that was lost is not known.
+const LOST_KEY: u8 = 1;
+/// All are to be told.
+const LOST_SOME: u8 = 2;
 
 /// A connection that tracks.
 pub(crate) struct Tracker {
@@ -97,6 +108,9 @@ impl Tracking {
             notices_bytes_max,
             sent: AtomicU64::new(0),
             collapsed: AtomicU64::new(0),
+            lost: AtomicU8::new(0),
+            lost_told: AtomicU32::new(0),
+            losses: AtomicU64::new(0),
         })
     }
 
@@ -172,7 +186,27 @@ impl Tracking {
         emit("tracking_prefixes", &prefixes);
         emit("tracking_notices", &self.sent.load(Relaxed));
         emit("tracking_collapsed", &self.collapsed.load(Relaxed));
+        emit("tracking_losses", &self.losses.load(Relaxed));
         emit("tracking_displaced", &self.table.displaced());
+    }
+
+    /// Tells of items on flash that are gone and whose keys are not known, as of a flush: at most once a second.
+    pub(crate) fn tell_lost(&self, now: Seconds) {
+        // Relaxed: what is noted meanwhile is told in the next second.
+        if self.lost.load(Relaxed) == 0 || self.lost_told.swap(now, Relaxed) == now {
+            return;
+        }
+        match self.lost.swap(0, Relaxed) {
+            0 => return,
+            LOST_KEY => {
+                let broadcast = self.broadcast.read().unwrap_or_else(PoisonError::into_inner);
+                let trackers: Vec<_> = broadcast.trackers().cloned().collect();
+                drop(broadcast);
+                trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
+            }
+            _ => self.flushed(),
+        }
+        self.losses.fetch_add(1, Relaxed);
     }
 
     fn write_broadcast(&self, change: impl FnOnce(&mut Broadcast)) {
@@ -223,6 +257,17 @@ impl Observer for Tracking {
         // Out of the lock: to tell one takes others.
         let trackers = lock(&self.trackers).clone();
         trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
+    }
+
+    fn lost(&self, hash: KeyHash) {
+        if let Some((key, readers)) = self.table.take_hash(hash) {
+            readers.iter().for_each(|reader| self.tell(reader, &Notice::Key(key.clone())));
+        }
+        self.lost.fetch_or(LOST_KEY, Relaxed);
+    }
+
+    fn lost_some(&self) {
+        self.lost.fetch_or(LOST_SOME, Relaxed);
     }
 }
 
@@ -305,6 +350,28 @@ mod tests {
         tracking.note_read((KeyHash(7), b"a"), &tracker);
         tracking.changed(KeyHash(7), b"a");
         assert_eq!(keys(&reader), [""; 0]);
+    }
+
+    #[test]
+    fn losses_are_told_by_key_or_of_all_once_a_second() {
+        let tracking = Tracking::new(100, 1 << 20);
+        let [reader, prefixes, idle] = [1, 2, 3].map(inbox);
+        let [tracker, all, _idle] = [&reader, &prefixes, &idle].map(|inbox| tracking.join(Arc::clone(inbox)));
+        tracking.broadcast(b"x", &all);
+        tracking.note_read((KeyHash(7), b"a"), &tracker);
+        let lose = |hash, now| {
+            tracking.lost(KeyHash(hash));
+            tracking.tell_lost(now);
+            [&reader, &prefixes, &idle].map(|inbox| keys(inbox).concat())
+        };
+        assert_eq!(lose(8, 5), ["", "*", ""]);
+        assert_eq!(lose(7, 5), ["a", "", ""], "in the same second");
+        tracking.tell_lost(6);
+        assert_eq!([keys(&reader).len(), keys(&prefixes).len()], [0, 1]);
+        tracking.tell_lost(7);
+        assert_eq!([keys(&reader).len(), keys(&prefixes).len()], [0, 0]);
+        tracking.lost_some();
+        assert_eq!(lose(9, 8), ["*"; 3]);
     }
 
     #[test]

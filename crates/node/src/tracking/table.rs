@@ -85,6 +85,11 @@ impl Table {
         }
     }
 
+    /// The key of a hash, if one was read, and who has; it is forgotten.
+    pub(super) fn take_hash(&self, hash: KeyHash) -> Option<Displaced> {
+        lock(self.shard(hash)).remove(hash.0)
+    }
+
     /// Forgets all keys.
     pub(super) fn clear(&self) {
         self.shards.iter().for_each(|shard| *lock(shard) = Shard::default());

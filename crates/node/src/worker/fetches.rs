@@ -13,6 +13,7 @@ use minos_base::Seconds;
 use minos_engine::{Mode, OutOfMemory};
 use minos_tier::{Answer, Reader, Sought, Tier};
 
+use self::walks::Walking;
 use super::{
     copies::Copies,
     gather::{Gather, Reads},
@@ -40,6 +41,7 @@ struct UnderWay<M: Mode> {
     /// Times that it waited for room in memory.
     waits: u32,
     fetched: Box<Fetched>,
+    walking: Option<Walking>,
 }
 
 /// Requests of one worker that wait for items from flash.
@@ -104,16 +106,21 @@ impl<M: Mode> Fetches<M> {
 
     /// Takes a request in; its reads are submitted by [`advance`](Self::advance).
     pub(super) fn begin(&mut self, awaiting: Box<Awaiting<M>>, (now, now_s): (Instant, Seconds)) {
-        let (left, waits) = (awaiting.fetch.keys.len(), awaiting.fetch.waits);
+        let walking = awaiting.fetch.walk.map(|wish| Walking::begin(&mut self.reader, wish, now_s));
+        let is_walk = walking.is_some();
+        let left = walking.as_ref().map_or(awaiting.fetch.keys.len(), Walking::vectors);
+        let waits = awaiting.fetch.waits;
         let fetched = Box::new(awaiting.fetch.fetched(self.copies.memory(awaiting.fetch.need)));
-        let entry = UnderWay { awaiting, left, waits, fetched };
+        let entry = UnderWay { awaiting, left, waits, fetched, walking };
         let number = self.free.pop().unwrap_or_else(|| {
             self.under_way.push(None);
             self.under_way.len() - 1
         });
         self.under_way[number] = Some(entry);
-        if left == 0 {
-            self.park((number, None), now);
+        match left {
+            0 if is_walk => self.ready.push_back(number),
+            0 => self.park((number, None), now),
+            _ => {}
         }
         for at in 0..left {
             // Those held up before come first.
@@ -130,8 +137,11 @@ impl<M: Mode> Fetches<M> {
     /// Looks a key up and prepares its reads; false if there is no room for them.
     fn seek(&mut self, number: usize, at: usize, now: Seconds) -> bool {
         let Some(entry) = &self.under_way[number] else { return true };
-        let (hash, key) = &entry.awaiting.fetch.keys[at];
         let tag = (number as u64) << KEY_BITS | at as u64;
+        if let Some(walking) = &entry.walking {
+            return walking.read(&mut self.reader, tag, at);
+        }
+        let (hash, key) = &entry.awaiting.fetch.keys[at];
         match self.reader.seek(tag, *hash, key, now) {
             Sought::Cold => {}
             Sought::Hot | Sought::Missing => self.answered(number),
@@ -187,6 +197,10 @@ impl<M: Mode> Fetches<M> {
             let (number, at) =
                 ((answer.tag >> KEY_BITS) as usize, answer.tag as usize & ((1 << KEY_BITS) - 1));
             let Some(Some(entry)) = under_way.get_mut(number) else { return };
+            if let Some(walking) = &mut entry.walking {
+                walking.take(answer);
+                return answered.push(number);
+            }
             if let Ok(Some(found)) = &answer.result
                 && copies.will_do(entry.awaiting.fetch.need, answer.hash, found)
             {
@@ -215,10 +229,12 @@ impl<M: Mode> Fetches<M> {
     }
 
     /// Takes out a request that has all answers.
-    pub(super) fn take_ready(&mut self) -> Option<(Box<Awaiting<M>>, Box<Fetched>)> {
+    pub(super) fn take_ready(&mut self, now: Seconds) -> Option<(Box<Awaiting<M>>, Box<Fetched>)> {
         let number = self.ready.pop_front()?;
         let entry = self.under_way[number].take()?;
         self.free.push(number);
+        let walked = entry.walking.map(|walking| walking.end(&mut self.reader, now));
+        entry.fetched.walked.set(walked);
         Some((entry.awaiting, entry.fetched))
     }
 
@@ -235,6 +251,7 @@ impl<M: Mode> Fetches<M> {
         for (number, entry) in self.under_way.iter_mut().enumerate() {
             let Some(entry) = entry else { continue };
             entry.left = 0;
+            entry.walking.iter_mut().for_each(|walking| walking.is_broken = true);
             for (hash, key) in &entry.awaiting.fetch.keys {
                 entry.fetched.note(*hash, key, broken(self.is_lossless));
             }
@@ -269,3 +286,4 @@ fn take(
 
 #[cfg(test)]
 mod tests;
+mod walks;

@@ -11,7 +11,7 @@ use minos_tier::Tier;
 
 use super::{
     Worker,
-    fetches::{ANSWERS_MAX, Fetches},
+    fetches::ANSWERS_MAX,
     rings::{Awaiting, Holder, Until, Waiter},
 };
 use crate::{
@@ -163,7 +163,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             true
         });
         for _ in 0..ANSWERS_MAX {
-            let Some((awaiting, fetched)) = self.fetches.as_mut().and_then(Fetches::take_ready) else {
+            let Some((awaiting, fetched)) =
+                self.fetches.as_mut().and_then(|fetches| fetches.take_ready(now.1))
+            else {
                 break;
             };
             self.go_on(*awaiting, fetched);

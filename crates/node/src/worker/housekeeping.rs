@@ -67,6 +67,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         self.tick_datagrams();
         if self.housekeeping.connections_checked != self.now_s {
             self.housekeeping.connections_checked = self.now_s;
+            self.shared.tracking.tell_lost(self.now_s);
             self.close_silent();
         }
     }
@@ -127,7 +128,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let silent: Vec<_> = state
             .connections
             .all_here()
-            .filter(|c| c.registration.last_active() < oldest)
+            .filter(|c| c.registration.last_active() < oldest && !c.session.is_paused())
             .map(|c| c.token)
             .collect();
         for token in silent {

@@ -119,7 +119,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let fetched = connection.fetched.take();
                 let (mut cx, tx) = self.context();
                 cx.fetched = fetched.as_deref();
-                match store.finish(&cx, tx) {
+                match connection.session.as_its_own(|| store.finish(&cx, tx)) {
                     Finished::Answered if self.holds_replies() || self.owed().is_some() => {
                         connection.output.append(&self.transmit_buffer);
                         self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64);

@@ -150,7 +150,7 @@ impl Examiner {
     fn start_one(&mut self, doubt: &Doubt) -> Result<(), Busy> {
         let epoch = self.fetcher.enter();
         self.next += 1;
-        self.fetcher.start((self.next, epoch), (doubt.hash, &doubt.key), &doubt.seen)?;
+        self.fetcher.start((self.next, epoch), (doubt.hash, &doubt.key), &doubt.seen, u64::MAX)?;
         self.under_way.insert(self.next, doubt.purpose);
         Ok(())
     }

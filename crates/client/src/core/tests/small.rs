@@ -335,6 +335,33 @@ fn another_geometry_is_learnt() {
 }
 
 #[test]
+fn another_limit_is_learnt() {
+    let mut world = World::new(Config::new());
+    let limit = |world: &mut World, bytes_max| {
+        world.server.welcome.geometry += 1;
+        world.server.welcome.value_bytes_max = bytes_max;
+    };
+    limit(&mut world, 5);
+    assert_eq!(world.call(put("a", [0; 6])), Err(Error::TooLarge { bytes_max: 5 }));
+    // An answer to anything says that there is another.
+    limit(&mut world, 10);
+    world.call(get("a")).unwrap();
+    world.call(get("a")).unwrap();
+    assert!(world.call(put("a", [0; 6])).is_ok());
+    // Without one, a request beyond an old limit asks for it.
+    limit(&mut world, 20);
+    assert_eq!(
+        world.call(put("a", [0; 11])),
+        Err(Error::TooLarge { bytes_max: 10 }),
+        "the control: it is new"
+    );
+    world.now_ns += 2_000_000_000;
+    assert!(world.call(put("a", [0; 11])).is_ok());
+    world.now_ns += 2_000_000_000;
+    assert_eq!(world.call(put("a", [0; 21])), Err(Error::TooLarge { bytes_max: 20 }));
+}
+
+#[test]
 fn a_busy_server_is_asked_again() {
     let mut world = World::new(Config::new());
     world.server.statuses = vec![Status::Busy, Status::InProgress, Status::Busy];

@@ -4,7 +4,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     time::Instant,
 };
@@ -76,10 +76,11 @@ pub struct NativeShared<M: Mode> {
     pub(super) queues: usize,
     /// True if the answers to changes wait.
     pub(super) holds_replies: bool,
-    /// The part of a Welcome that is the same for all clients.
+    /// The part of a Welcome that is the same for all clients, but for the largest value.
     welcome: Welcome,
+    value_bytes_max: AtomicU64,
     /// The upper half of a geometry: see [`NativeShared::geometry`].
-    fingerprint: u32,
+    fingerprint: AtomicU32,
     draining: AtomicBool,
     /// What answers say of the rack; nothing without one.
     news: Arc<News>,
@@ -120,7 +121,8 @@ impl<M: Mode> NativeShared<M> {
             config: config.clone(),
             queues: usize::from(setting.queues),
             holds_replies: setting.holds_replies,
-            fingerprint: fingerprint(&welcome),
+            fingerprint: AtomicU32::new(fingerprint(&welcome)),
+            value_bytes_max: AtomicU64::new(welcome.value_bytes_max),
             welcome,
             draining: AtomicBool::new(false),
             news: Arc::default(),
@@ -136,6 +138,14 @@ impl<M: Mode> NativeShared<M> {
     /// Answers tell the news of a rack.
     pub(crate) fn with_news(self, news: Arc<News>) -> Self {
         Self { news, ..self }
+    }
+
+    /// Clients hear of another largest value: answers carry another geometry, and who sees that says hello.
+    pub fn set_value_bytes_max(&self, value_bytes_max: u64) {
+        let welcome = Welcome { value_bytes_max, ..self.welcome };
+        self.value_bytes_max.store(value_bytes_max, Ordering::Relaxed);
+        // Release: a Welcome with this geometry has this value.
+        self.fingerprint.store(fingerprint(&welcome), Ordering::Release);
     }
 
     /// From now on answers tell that the server is stopping.
@@ -191,7 +201,7 @@ impl<M: Mode> NativeShared<M> {
     /// The upper half changes with the directory; the lower half comes from the client's Hello. The client
     /// sends the whole with every request, so that the server need not store it.
     fn geometry(&self, datagram_bytes_max: u16) -> u32 {
-        self.fingerprint << 16 | u32::from(datagram_bytes_max)
+        self.fingerprint.load(Ordering::Acquire) << 16 | u32::from(datagram_bytes_max)
     }
 
     /// The largest datagram for a client that sent `geometry`, in bytes.
@@ -227,6 +237,7 @@ impl<M: Mode> NativeShared<M> {
             session,
             datagram_bytes_max,
             geometry: self.geometry(datagram_bytes_max),
+            value_bytes_max: self.value_bytes_max.load(Ordering::Relaxed),
             ..self.welcome
         }
     }

@@ -22,6 +22,7 @@ pub use text::parse_time;
 use super::{
     config::{DispatchChoice, InvalidOption, LogLevel, ServerConfig},
     mailbox::{Switch, SwitchError},
+    pause::Pause,
     shared::Shared,
 };
 use crate::tcp::patience::Terms;
@@ -49,6 +50,8 @@ pub(crate) struct Tuning {
     pub(crate) handshake_timeout: Duration,
     pub(crate) logins_waiting_max: u64,
     pub(crate) sample_one_in: u64,
+    /// The pause of Redis' clients under way.
+    pub(crate) pause: Option<Pause>,
 }
 
 /// Bytes reserved for the longest reply composed at once: a copied value and the line before it.
@@ -77,6 +80,7 @@ impl Tuning {
             handshake_timeout: tls.map_or(HANDSHAKE_TIMEOUT, |tls| tls.handshake_timeout),
             logins_waiting_max: config.access.as_ref().map_or(LOGINS_MAX, |access| access.waiting_max as u64),
             sample_one_in: config.watch.sample_one_in.into(),
+            pause: None,
         }
     }
 
@@ -210,6 +214,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         }
         if new.tuning.value_bytes_max != old.tuning.value_bytes_max {
             let _ = self.store.set_value_bytes_max(new.tuning.value_bytes_max);
+            self.native.iter().for_each(|native| native.core.set_value_bytes_max(new.tuning.value_bytes_max));
         }
         self.watch.set_slow_us(new.slow_us);
         if new.log != old.log {

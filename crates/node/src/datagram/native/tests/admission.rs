@@ -51,6 +51,17 @@ fn an_answer_echoes_its_request() {
 }
 
 #[test]
+fn another_largest_value_is_another_geometry() {
+    let (mut site, mut client) = Site::with_client(1);
+    site.shared.set_value_bytes_max(5000);
+    let trains = client.send(&mut site, 0, &[client.get(b"k")]);
+    let header = Header::parse(&trains[0].bytes).unwrap();
+    assert_ne!(header.geometry, client.header.geometry);
+    let welcome = client.say_hello(&mut site, Flags::NONE).unwrap();
+    assert_eq!((welcome.value_bytes_max, welcome.geometry), (5000, header.geometry));
+}
+
+#[test]
 fn a_cookie_gets_old() {
     let (mut site, mut client) = Site::with_client(1);
     site.pass(60);
