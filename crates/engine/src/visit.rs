@@ -12,7 +12,7 @@ use crate::{
     store::Engine,
     versions,
 };
-use minos_base::{KeyHash, Seconds, limits::ITEM_KEY_BYTES_MAX};
+use minos_base::{FlashSlot, KeyHash, Seconds, limits::ITEM_KEY_BYTES_MAX};
 use minos_region::Offset;
 use minos_sync::{
     Access,
@@ -98,6 +98,11 @@ impl<M: Places, A: Access, const IS_FOREIGN: bool> Reader<'_, M, A, IS_FOREIGN> 
     /// Copies the key and header of an item, if it is live. One that is impossible is being written, which the
     /// chain's version shows; otherwise it is left out, as are items evicted meanwhile.
     fn copy_item(self, slot: Slot, generation: Generation, now: Seconds, copy: &mut ChainCopy) {
+        if M::IS_TIERED
+            && let Some(cold) = FlashSlot::decode(slot.0)
+        {
+            return copy.cold.push(cold);
+        }
         let Some(item) = M::locate(self.space, self.region, slot) else { return };
         let Some(state) = self.copy_key(item, now, &mut copy.keys) else { return };
         let end = copy.keys.len();
@@ -124,12 +129,28 @@ pub(crate) struct ChainCopy {
     keys: Vec<u8>,
     /// The range of each key in `keys`, and the item's state.
     items: Vec<(std::ops::Range<usize>, ItemState)>,
+    /// The slots that name records on flash.
+    cold: Vec<FlashSlot>,
+}
+
+/// What a slot names.
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'a> {
+    /// A live item in memory, by its key.
+    Key(&'a [u8]),
+    /// A record on flash.
+    Record(FlashSlot),
 }
 
 impl ChainCopy {
     fn clear(&mut self) {
         self.keys.clear();
         self.items.clear();
+        self.cold.clear();
+    }
+
+    pub(crate) fn named(&self) -> impl Iterator<Item = Named<'_>> {
+        self.keys().map(Named::Key).chain(self.cold.iter().copied().map(Named::Record))
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {

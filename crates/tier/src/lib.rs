@@ -40,6 +40,7 @@ mod epochs;
 mod fetch;
 mod index;
 mod keeper;
+mod names;
 mod open;
 mod options;
 mod payload;
@@ -54,6 +55,7 @@ mod wishes;
 pub use fetch::ReadError;
 pub use keeper::{Keeper, Now, Turn};
 pub use minos_flash::format::Superblock;
+pub use names::{Place, WaitError};
 pub use open::{
     Contents, Format, FormatError, Memory, OpenError, Recovered, format, inspect, open, value_bytes_max,
 };

@@ -95,8 +95,8 @@ pub struct Answer<'a> {
 /// [`Reader::poll`] gives out answers.
 #[derive(Debug)]
 pub struct Reader {
-    tier: Arc<Tier>,
-    fetcher: Fetcher,
+    pub(crate) tier: Arc<Tier>,
+    pub(crate) fetcher: Fetcher,
 }
 
 impl Tier {
