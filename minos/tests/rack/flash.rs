@@ -138,6 +138,11 @@ fn items_on_flash_are_found_through_every_node() {
             assert!(pair.stat(node, "rack", "remote_asked") > 100, "{engine}");
             assert!(pair.stat(node, "flash", "read_found") > 100, "{engine}");
         }
+        // What is nowhere is known here.
+        let asked = pair.stat(0, "rack", "remote_asked");
+        assert_eq!(found(&mut clients[0], 2 * KEYS..3 * KEYS, |_| 1), 0);
+        let asked = pair.stat(0, "rack", "remote_asked") - asked;
+        assert!(asked < u64::from(KEYS) / 100, "{engine}: {asked}");
         let mut native = Native::connect(&pair.native, Config::new().timeout(PATIENCE)).unwrap();
         let hits = (0..KEYS / 10).filter_map(|key| {
             let found = native.get(name(key)).unwrap()?;
