@@ -34,6 +34,7 @@ const LOSSES: u64 = 4;
 pub(crate) const STATES_MAX: usize = 4_000_000;
 /// Time between two calls of a client, so that a history stays small.
 const PAUSE: Duration = Duration::from_micros(500);
+const LONG_PAUSE: Duration = Duration::from_millis(100);
 
 /// Whether a command was executed.
 enum Fate<T> {
@@ -101,12 +102,13 @@ struct Caller<'a> {
     ids: &'a AtomicU32,
     client: Option<Connection>,
     events: Vec<Event>,
+    pause: Duration,
 }
 
 impl Caller<'_> {
     fn run(mut self, is_over: &AtomicBool) -> Vec<Event> {
         while !is_over.load(Relaxed) {
-            thread::sleep(PAUSE);
+            thread::sleep(self.pause);
             if self.client.is_none() || self.random.random_ratio(1, 20) {
                 let node = self.random.random_range(0..NODES);
                 self.client = Connection::open(self.nodes, node, self.is_native);
@@ -236,6 +238,15 @@ impl Drop for Over<'_> {
 
 /// What clients see while this is done.
 pub(crate) fn observe(rack: &mut Rack, seed: u64, act: impl FnOnce(&mut Rack, &mut StdRng)) -> Vec<Event> {
+    observe_at(rack, (seed, PAUSE), act)
+}
+
+/// The same, by clients that pause for so long between two calls.
+fn observe_at(
+    rack: &mut Rack,
+    (seed, pause): (u64, Duration),
+    act: impl FnOnce(&mut Rack, &mut StdRng),
+) -> Vec<Event> {
     let (ticks, is_over) = (Ticks::default(), AtomicBool::new(false));
     let (names, ids) = (AtomicU32::new(CLIENTS), AtomicU32::new(1));
     let legacy = rack.nodes.iter().map(|(address, _)| *address).collect();
@@ -248,7 +259,7 @@ pub(crate) fn observe(rack: &mut Rack, seed: u64, act: impl FnOnce(&mut Rack, &m
         let run = |name| {
             let random = seeded_stream(seed, u64::from(name));
             let (is_native, client, events) = (name % 2 == 1, None, Vec::new());
-            Caller { nodes, is_native, random, ticks, name, names, ids, client, events }.run(is_over)
+            Caller { nodes, is_native, random, ticks, name, names, ids, client, events, pause }.run(is_over)
         };
         let callers: Vec<_> = (0..CLIENTS).map(|name| scope.spawn(move || run(name))).collect();
         thread::sleep(Duration::from_millis(random.random_range(5..50)));
@@ -324,10 +335,13 @@ fn clients_see_one_order_above_flash() {
     let mut cold = 0;
     for seed in 0..MOVES {
         rack.wait_until_attached();
-        let history = observe(&mut rack, seed, |rack, random| {
+        // The keys leave memory between two calls, or now and then.
+        let pause = if seed % 2 == 0 { LONG_PAUSE } else { PAUSE };
+        let history = observe_at(&mut rack, (seed, pause), |rack, random| {
             crowd(rack, random);
             make_trouble(rack, random, Trouble::Moves);
             crowd(rack, random);
+            make_trouble(rack, random, Trouble::Moves);
         });
         eprintln!("seed {seed}: {} calls, epoch {}", history.len(), rack.epoch());
         let verdict = check_with(&history, Evictions::Never, STATES_MAX);
