@@ -149,7 +149,9 @@ fn items_on_flash_are_found_through_every_node() {
             assert!(found.bytes == value(key, 1), "{engine}: {key}");
             Some(())
         });
-        assert!(hits.count() as u32 * 10 >= least, "{engine}");
+        // A cache may have lost the oldest ones, if flash was behind.
+        let (hits, all) = (hits.count() as u32, engine == "--engine=store");
+        assert!(if all { hits == KEYS / 10 } else { hits > 0 }, "{engine}: {hits}");
         change_cold_keys(&mut clients, engine == "--engine=store");
         assert_eq!(clients[1].ask("flush_all").unwrap(), "OK");
         clients.iter_mut().for_each(|client| assert_eq!(found(client, 0..KEYS, |_| 1), 0, "{engine}"));

@@ -30,7 +30,7 @@ const PIECE_BYTES: usize = 128 << 10;
 const CHAINS_MAX: usize = 8192;
 /// Chains visited at a time where records on flash are read for their keys, few because these may be large, and the time
 /// after which a reply gets no more.
-const COLD_CHAINS: usize = 8;
+const COLD_CHAINS: usize = 4;
 const REPLY_TIME: Duration = Duration::from_millis(100);
 /// Times that an item is read again which is being written, and the pause between two.
 const READS_MAX: u32 = 100;
