@@ -81,7 +81,7 @@ struct Control {
     tests: &'static str,
 }
 
-const CONTROLS: [Control; 6] = [
+const CONTROLS: [Control; 7] = [
     // Readers do not look whether a writer came between.
     Control { left_out: VERSION_CHECK, file: "stress", tests: "" },
     // Workers do not give lent connections back.
@@ -97,6 +97,8 @@ const CONTROLS: [Control; 6] = [
     Control { left_out: "followers", file: "rack", tests: "a_stopped_node_is_replaced" },
     // What changes while a micro-shard is copied is not copied again.
     Control { left_out: "notes", file: "rack_moves", tests: "what_is_written" },
+    // Items on flash do not move.
+    Control { left_out: "cold", file: "rack", tests: "flash::cold_items_move" },
 ];
 /// The part that has a build of its own, because a branch for it would slow down the others.
 const VERSION_CHECK: &str = "version-check";

@@ -323,3 +323,4 @@ pub use tiered::{
     TieredMode, Tombstone, Tombstones, Walked, Written,
 };
 pub use together::{Change, NotTogether, Seen, Then};
+pub use visit::Named;

@@ -215,7 +215,11 @@ impl<M: Mode> ReadOnly<M> {
         let found = reader.find(hash, |candidate| reader.header_for(candidate, key, now));
         match found.and_then(|(candidate, state)| Self::finish(reader, hash, &candidate, state, f)) {
             // It may be on flash.
-            Attempt::Missing if M::HAS_FLASH => Attempt::Found(None),
+            Attempt::Missing if M::HAS_FLASH => match reader.is_surely_missing(hash) {
+                Attempt::Found(false) => Attempt::Found(None),
+                Attempt::Found(true) => Attempt::Missing,
+                Attempt::Missing | Attempt::Disturbed => Attempt::Disturbed,
+            },
             attempt => attempt,
         }
     }

@@ -207,6 +207,27 @@ impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREI
         }
     }
 
+    /// True if at one moment no slot in the chain of `hash` had its tag: there is no such item, in memory or on flash.
+    pub(crate) fn is_surely_missing(self, hash: KeyHash) -> Attempt<bool> {
+        let buckets = self.index.buckets(self.region);
+        let Some(mut bucket) = self.bucket(self.head_among(buckets, hash)) else { return Attempt::Disturbed };
+        let version = &bucket[0];
+        let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
+        for _ in 0..FOREIGN_BUCKETS_MAX {
+            if tags::matching(bucket, hash.tag()).first().is_some() {
+                return Attempt::Found(false);
+            }
+            let Some(spare) = following(bucket[0].load(Relaxed)) else {
+                let is_settled =
+                    versions::still::<A>(version, seen) && self.index.buckets(self.region) == buckets;
+                return if is_settled { Attempt::Found(true) } else { Attempt::Disturbed };
+            };
+            let Some(words) = self.bucket(spare) else { return Attempt::Disturbed };
+            bucket = words;
+        }
+        Attempt::Found(false)
+    }
+
     /// The first slot with the tag of `hash`; `None` also if writers interfere with every attempt.
     #[inline(always)]
     pub(crate) fn tag_match(self, hash: KeyHash) -> Option<Slot> {

@@ -156,8 +156,17 @@ pub(crate) struct ChainCopy {
     keys: Vec<u8>,
     /// The range of each key in `keys`, and the item's state.
     items: Vec<(std::ops::Range<usize>, ItemState)>,
-    /// Records on flash that its slots name.
+    /// The slots that name records on flash.
     cold: Vec<FlashSlot>,
+}
+
+/// What a slot names.
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'a> {
+    /// A live item in memory, by its key.
+    Key(&'a [u8]),
+    /// A record on flash.
+    Record(FlashSlot),
 }
 
 impl ChainCopy {
@@ -165,6 +174,10 @@ impl ChainCopy {
         self.keys.clear();
         self.items.clear();
         self.cold.clear();
+    }
+
+    pub(crate) fn named(&self) -> impl Iterator<Item = Named<'_>> {
+        self.keys().map(Named::Key).chain(self.cold.iter().copied().map(Named::Record))
     }
 
     pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {

@@ -41,6 +41,7 @@ mod fetch;
 mod heads;
 mod index;
 mod keeper;
+mod names;
 mod open;
 mod options;
 mod payload;
@@ -56,6 +57,7 @@ pub use fetch::ReadError;
 pub use heads::{Head, Walk};
 pub use keeper::{Keeper, Now, Turn};
 pub use minos_flash::format::Superblock;
+pub use names::{Place, WaitError};
 pub use open::{
     Contents, Format, FormatError, Memory, OpenError, Recovered, format, inspect, open, value_bytes_max,
 };

@@ -102,7 +102,7 @@ pub struct Answer<'a> {
 /// [`Reader::poll`] gives out answers.
 #[derive(Debug)]
 pub struct Reader {
-    tier: Arc<Tier>,
+    pub(crate) tier: Arc<Tier>,
     pub(crate) fetcher: Fetcher,
 }
 

@@ -4,10 +4,10 @@ mod common;
 
 use common::{NOW, Rig, device, format, key, value};
 use minos_device::Device;
-use minos_engine::{ItemMeta, Lookup, StoreConfig, Tiered};
-use minos_tier::{Contents, Durability, Entry, Format, FormatError, Memory, OpenError, Options};
+use minos_engine::{Backing, ItemMeta, Lookup, Named, ReadOnly, StoreConfig, Tiered, TieredMode};
+use minos_tier::{Contents, Durability, Entry, Format, FormatError, Memory, OpenError, Options, Place};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// About three times what memory holds.
 const KEYS: u32 = 4000;
@@ -90,6 +90,50 @@ fn one_vector_finds_keys_in_memory_on_flash_and_nowhere() {
     let reads = rig.tier.stats().reads;
     assert_eq!((reads.read_keys, reads.read_found), (cold as u64, cold as u64), "{reads:?}");
     assert!(reads.read_vectors < 20, "{reads:?}");
+}
+
+#[test]
+fn a_walk_names_what_is_in_memory_and_on_flash() {
+    let device = device(8 << 20);
+    minos_tier::format(&device, &format()).unwrap();
+    let mut rig = Rig::open_with(&device, Options::cache(), |config| {
+        let config = StoreConfig { backing: Backing::Memfd, ..config.clone() };
+        Tiered::create(&config).map(|it| (Arc::new(it), Memory::Empty))
+    })
+    .unwrap();
+    fill(&mut rig, KEYS, 0);
+    let memory = rig.tier.engine().descriptor_to_read().unwrap();
+    let table = ReadOnly::<TieredMode>::from_descriptor(memory).unwrap();
+    let (mut reader, mut keys) = (rig.tier.reader().unwrap(), BTreeSet::new());
+    for partition in 0..table.partitions() {
+        let mut cursor = Some(0);
+        while let Some(from) = cursor {
+            let mut hot = Vec::new();
+            let look = |cold: &mut dyn FnMut(_)| {
+                table.visit(partition, from, 16, NOW, |named| match named {
+                    Named::Key(key) => hot.push(key.to_vec()),
+                    Named::Record(slot) => cold(slot),
+                })
+            };
+            let named = reader.names(&|| false, look, |name| _ = keys.insert(name.unwrap().1.to_vec()));
+            cursor = named.unwrap().unwrap();
+            keys.extend(hot);
+        }
+    }
+    assert_eq!(keys, (0..KEYS).map(key).collect());
+    let mut find = |key: &[u8]| {
+        let found = reader.find((table.hash(key), key), NOW, &|| false, |found| found.value.len());
+        found.unwrap().unwrap()
+    };
+    for number in 0..KEYS {
+        let (key, value) = (key(number), value(number, 0));
+        let expected = if rig.is_cold(&key) { Place::Flash(value.len()) } else { Place::Memory };
+        assert_eq!(find(&key), expected, "{number}");
+    }
+    assert_eq!(find(b"another"), Place::None);
+    let cold = (0..KEYS).map(key).find(|key| rig.is_cold(key)).unwrap();
+    let given_up = reader.find((table.hash(&cold), &cold), NOW, &|| true, |_| ());
+    assert!(given_up.is_err() || given_up.unwrap().is_ok_and(|place| place == Place::Flash(())));
 }
 
 /// A key whose old record on flash was hidden by a newer item, which went to flash, too, and has expired now. Nobody

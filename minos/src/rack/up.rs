@@ -34,7 +34,6 @@ const NAME: &str = "local";
 const COORDINATOR: &str = "coordinator";
 /// What `minos serve` takes by default.
 const MICRO_SHARDS: u32 = 4096;
-const LEASE: Duration = Duration::from_secs(1);
 const READS_INTERVAL: Duration = Duration::from_secs(10);
 /// Time between two looks at the nodes.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -71,6 +70,13 @@ pub(crate) struct UpArgs {
     /// Copies of each micro-shard, as for `minos rack coordinate`
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(COPIES_MAX)))]
     copies: u32,
+    /// Time for which a node answers without a word of the coordinator, as for `minos rack coordinate`
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
+    rack_lease: Duration,
+    /// Flash below each node's memory, as for `minos serve`: DIR/node-I.flash, or the path with I in place of each {}. The
+    /// nodes are stores then (--engine store)
+    #[arg(long, value_name = "DIR|PATTERN[:SIZE]", requires = "dir")]
+    flash: Option<String>,
     /// Relieve the busiest node of hot micro-shards so often, as for `minos rack coordinate`
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     relieve: Option<Duration>,
@@ -191,7 +197,7 @@ fn coordinate(
         keep: Keep::File(folder.join("directory")),
         nodes: (0..args.members.unwrap_or(args.nodes).clamp(1, args.nodes)).map(node).collect(),
         micro_shards: MICRO_SHARDS,
-        lease: LEASE,
+        lease: args.rack_lease,
         // A node that ends is started again, with its items.
         loss: Loss::Never,
         moves_max: MOVES,
@@ -296,7 +302,11 @@ impl Up<'_> {
         let native = self.args.native(node);
         command.args(native.map(|address| format!("--native={address}")));
         command.arg("--coordinator").arg(folder.join(COORDINATOR));
+        command.arg("--rack-lease").arg(format!("{}ms", self.args.rack_lease.as_millis()));
         command.arg("--region").arg(self.region(node));
+        if let Some(flash) = &self.args.flash {
+            command.args(["--engine", "store", "--flash", &flash_of(flash, node)]);
+        }
         command.args(["--pin", "off", "--poll", "sleep", "--ends-with-parent"]).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut process = command.spawn().context("cannot start a node")?;
@@ -344,6 +354,18 @@ impl Up<'_> {
     }
 }
 
+/// Where a node's flash is, with its size.
+fn flash_of(flash: &str, node: usize) -> String {
+    if flash.contains("{}") {
+        return flash.replace("{}", &node.to_string());
+    }
+    let is_size = |size: &&str| size.parse::<SizeText>().is_ok();
+    match flash.rsplit_once(':').filter(|(_, size)| is_size(size)) {
+        Some((folder, size)) => format!("{folder}/node-{node}.flash:{size}"),
+        None => format!("{flash}/node-{node}.flash"),
+    }
+}
+
 /// Asks a process to stop.
 fn terminate(pid: u32) {
     use rustix::process::{Pid, Signal, kill_process};
@@ -368,5 +390,18 @@ fn wait_for_address(process: &mut Child) -> anyhow::Result<()> {
         Ok(Some(Ok(line))) if line.starts_with("listening on memcached") => Ok(()),
         Ok(_) => bail!("it has ended; its messages say why"),
         Err(_) => bail!("it cannot be reached after {} s", START_MAX.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_has_flash_of_its_own() {
+        assert_eq!(flash_of("/a:4g", 2), "/a/node-2.flash:4g");
+        assert_eq!(flash_of("/a:b", 2), "/a:b/node-2.flash");
+        assert_eq!(flash_of("/dev/nvme{}n1", 2), "/dev/nvme2n1");
+        assert_eq!(flash_of("/a{}/f{}:1g", 0), "/a0/f0:1g");
     }
 }

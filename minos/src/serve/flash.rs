@@ -13,7 +13,7 @@ use minos_base::{Clock, SizeText};
 use minos_device::{Device, FileOptions, OpenError};
 use minos_engine::{Opening, StoreConfig, TierConfig, Tiered};
 use minos_node::config::{Gathering, Promote, VectorWidth};
-use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Superblock};
+use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Recovered, Superblock};
 
 use super::values::{EngineKind, random_seed};
 use crate::{rate::parse_rate, time::parse_time};
@@ -115,6 +115,11 @@ impl FlashOptions {
         Gathering { width: self.flash_width, delay: self.flash_delay }
     }
 
+    /// True if changes survive the loss of memory.
+    pub(super) fn promises_durability(&self) -> bool {
+        self.flash.is_some() && self.durability != Promise::None
+    }
+
     /// Opens the table on `flash`, or makes one, under an engine of `config`. Also returns the clock by which
     /// items expire. Unless the largest value `is_fixed`, it is lowered to what a record has room for.
     ///
@@ -123,69 +128,86 @@ impl FlashOptions {
     pub(super) fn open(
         &self,
         flash: &FlashPath,
-        (engine, has_region): (EngineKind, bool),
+        above: Above,
         config: &StoreConfig,
         is_fixed: bool,
     ) -> anyhow::Result<(Keeper, Clock)> {
         // A cache does not yet keep all that it must not return.
-        ensure!(!has_region || engine == EngineKind::Store, "--region above --flash needs --engine store");
+        ensure!(
+            !above.has_region || above.engine == EngineKind::Store,
+            "--region above --flash needs --engine store"
+        );
         let name = format!("--flash {}", flash.path.display());
         let file = FileOptions { size_bytes: flash.size_bytes, create: true, ..FileOptions::default() };
         let device = open_soon(&flash.path, &file).with_context(|| name.clone())?;
-        let table = self.table(&device).with_context(|| name.clone())?;
-        let clock = table.map_or_else(Clock::new, |table| Clock::with_zero_at(table.clock_zero_unix_s));
-        let options = self.tier_options(engine);
-        let config = StoreConfig {
-            tier: TierConfig { is_lossless: options.is_lossless, ..config.tier },
-            ..config.clone()
-        };
-        let opened = minos_tier::open(&device, &options, clock.seconds(), |superblock| {
+        let hash_seed = above.is_in_rack.then_some(config.hash_seed);
+        let (table, is_new) = self.table(&device, hash_seed).with_context(|| name.clone())?;
+        let options = self.tier_options(above.engine);
+        let make = |superblock: &Superblock| {
             let room = if is_fixed { u64::MAX } else { minos_tier::value_bytes_max(&superblock.layout) };
-            let value_bytes_max = config.value_bytes_max.min(room);
-            let config = StoreConfig { hash_seed: superblock.hash_seed, value_bytes_max, ..config };
-            if has_region {
-                memory_above(&config, options.durability)
+            let config = StoreConfig {
+                tier: TierConfig { is_lossless: options.is_lossless, ..config.tier },
+                hash_seed: superblock.hash_seed,
+                value_bytes_max: config.value_bytes_max.min(room),
+                ..config.clone()
+            };
+            let (engine, memory) = if above.has_region {
+                memory_above(&config, options.durability)?
             } else {
-                Ok((Arc::new(Tiered::create(&config)?), Memory::Empty))
-            }
+                (Arc::new(Tiered::create(&config)?), Memory::Empty)
+            };
+            engine.set_clock_base(superblock.clock_zero_unix_s);
+            anyhow::Ok((engine, memory))
+        };
+        let made = table.as_ref().map(&make).transpose().with_context(|| name.clone())?;
+        if let (Some(table), Some((_, Memory::Empty))) = (&table, &made)
+            && !is_new
+            && self.is_lost_with_memory(above)
+        {
+            // What memory has lost may have been newer.
+            tracing::warn!("{name}: it begins without items, because the memory above it is gone");
+            let format = Format { table: random_seed(), seed: random_seed(), ..format_of(table) };
+            minos_tier::format(&device, &format).with_context(|| name.clone())?;
+        }
+        let clock = table.map_or_else(Clock::new, |table| Clock::with_zero_at(table.clock_zero_unix_s));
+        let opened = minos_tier::open(&device, &options, clock.seconds(), |superblock| {
+            made.map_or_else(|| make(superblock), Ok)
         });
         let (_, keeper, recovered) = opened.with_context(|| name.clone())?;
-        let facts = device.facts();
-        tracing::info!(
-            driver = %facts.driver,
-            records = recovered.records,
-            expired = recovered.expired,
-            crowded = recovered.crowded,
-            took_ms = recovered.took.as_millis() as u64,
-            "{name}"
-        );
-        for reason in facts.why_threads.iter().chain(&facts.why_buffered) {
-            tracing::warn!("{name}: {reason}");
-        }
+        tell(&name, &device, &recovered);
         Ok((keeper, clock))
     }
 
-    /// The table on the device; one is made where the user asks for it, or in a file that is new. `None` if it
-    /// cannot be read: opening it says why.
-    fn table(&self, device: &Device) -> anyhow::Result<Option<Superblock>> {
+    /// True if what is on flash does not count without the memory above it. Others have seen what that memory held, and
+    /// with a coordinator may have changed it since.
+    fn is_lost_with_memory(&self, above: Above) -> bool {
+        above.is_managed || above.is_in_rack && self.durability != Promise::Flush
+    }
+
+    /// The table on the device, and whether it is new: one is made where the user asks for it, or in a file that is new.
+    /// `None` if it cannot be read: opening it says why. All nodes of a rack have one `hash_seed`.
+    fn table(&self, device: &Device, hash_seed: Option<u64>) -> anyhow::Result<(Option<Superblock>, bool)> {
         if !self.flash_format && !device.facts().was_created {
             return match minos_tier::inspect(device)? {
                 Contents::Empty => bail!("there is no table; --flash-format makes one"),
                 Contents::Foreign => bail!("it holds something that is not a table of this program"),
-                Contents::Table(table) => Ok(Some(table)),
-                Contents::Unreadable(_) => Ok(None),
+                Contents::Table(table) if hash_seed.is_some_and(|seed| seed != table.hash_seed) => {
+                    bail!("its table is of another rack: it hashes keys otherwise (--hash-seed)")
+                }
+                Contents::Table(table) => Ok((Some(table), false)),
+                Contents::Unreadable(_) => Ok((None, false)),
             };
         }
         let format = Format {
             table: random_seed(),
             seed: random_seed(),
-            hash_seed: random_seed(),
+            hash_seed: hash_seed.unwrap_or_else(random_seed),
             clock_zero_unix_s: Clock::new().zero_unix_s(),
             segment_bytes: segment_bytes(device.geometry().capacity_bytes),
         };
         let table = minos_tier::format(device, &format)?;
         tracing::info!("made an empty table");
-        Ok(Some(table))
+        Ok((Some(table), true))
     }
 
     fn tier_options(&self, engine: EngineKind) -> Options {
@@ -204,6 +226,38 @@ impl FlashOptions {
             ..usual
         }
     }
+}
+
+/// What is above a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Above {
+    pub(super) engine: EngineKind,
+    pub(super) has_region: bool,
+    /// It is a node of a rack, perhaps one with a coordinator.
+    pub(super) is_in_rack: bool,
+    pub(super) is_managed: bool,
+}
+
+/// Logs what was found on a device.
+fn tell(name: &str, device: &Device, recovered: &Recovered) {
+    let facts = device.facts();
+    tracing::info!(
+        driver = %facts.driver,
+        records = recovered.records,
+        expired = recovered.expired,
+        crowded = recovered.crowded,
+        took_ms = recovered.took.as_millis() as u64,
+        "{name}"
+    );
+    for reason in facts.why_threads.iter().chain(&facts.why_buffered) {
+        tracing::warn!("{name}: {reason}");
+    }
+}
+
+/// The format of a table.
+fn format_of(table: &Superblock) -> Format {
+    let Superblock { table: number, seed, hash_seed, clock_zero_unix_s, layout } = *table;
+    Format { table: number, seed, hash_seed, clock_zero_unix_s, segment_bytes: layout.segment_bytes() }
 }
 
 /// The engine above a table, and whether its memory outlived the last process.

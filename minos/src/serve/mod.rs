@@ -30,7 +30,7 @@ pub(crate) use values::random_seed;
 pub(crate) use values::{Evict, Order, Switch, parse_backing};
 
 use crate::{admin::Reserved, rack::end_with_parent};
-use flash::FlashPath;
+use flash::{Above, FlashPath};
 use region::Watch;
 use security::Reload;
 use upgrade::Upgrade;
@@ -93,7 +93,12 @@ fn serve_above_flash(
     server_config.gathering = options.flash.gathering();
     server_config.promote = options.flash.promote();
     let is_fixed = options.max_item_size.is_some();
-    let above = (options.engine, options.region.is_some());
+    let above = Above {
+        engine: options.engine,
+        has_region: options.region.is_some(),
+        is_in_rack: server_config.rack.is_some(),
+        is_managed: server_config.rack.as_ref().is_some_and(|rack| rack.managed.is_some()),
+    };
     let (keeper, clock) = options.flash.open(flash, above, store_config, is_fixed)?;
     let store = Arc::clone(keeper.tier().engine());
     server_config.clock = clock;

@@ -224,7 +224,7 @@ impl ServeOptions {
         server.native = self.native.config(self.access)?;
         self.security.check_public(&server)?;
         let others = Serves {
-            flash: self.flash.flash.is_some(),
+            promises_durability: self.flash.promises_durability(),
             native: server.native.as_ref().map(|native| native.address),
         };
         server.rack = self.rack.config(others)?;

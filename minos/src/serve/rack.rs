@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use minos_net::Address;
 use minos_node::config::{Acknowledge, Managed, RackConfig, RackNode};
@@ -117,9 +117,11 @@ impl RackOptions {
             (1..=64).contains(&name.len()) && name.bytes().all(is_word),
             "--rack {name}: expected 1 to 64 characters without spaces"
         );
-        if serves.flash {
-            bail!("--rack and --flash: a node of a rack keeps its items in memory for now");
-        }
+        ensure!(
+            self.coordinator.is_empty() || !serves.promises_durability,
+            "--coordinator and --durability: a node that loses its memory begins without items, also on flash. Use \
+             --durability none"
+        );
         self.check_native(node, serves.native)?;
         let nodes = self.peers.iter().cloned();
         let nodes = nodes.map(|Peer { unit, address, native }| RackNode { unit, address, native });
@@ -185,7 +187,8 @@ impl RackOptions {
 /// What else the server is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Serves {
-    pub(super) flash: bool,
+    /// True if changes survive the loss of memory.
+    pub(super) promises_durability: bool,
     /// Where the native protocol is served.
     pub(super) native: Option<SocketAddr>,
 }

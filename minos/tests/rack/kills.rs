@@ -34,6 +34,7 @@ const LOSSES: u64 = 4;
 pub(crate) const STATES_MAX: usize = 4_000_000;
 /// Time between two calls of a client, so that a history stays small.
 const PAUSE: Duration = Duration::from_micros(500);
+const LONG_PAUSE: Duration = Duration::from_millis(100);
 
 /// Whether a command was executed.
 enum Fate<T> {
@@ -101,12 +102,13 @@ struct Caller<'a> {
     ids: &'a AtomicU32,
     client: Option<Connection>,
     events: Vec<Event>,
+    pause: Duration,
 }
 
 impl Caller<'_> {
     fn run(mut self, is_over: &AtomicBool) -> Vec<Event> {
         while !is_over.load(Relaxed) {
-            thread::sleep(PAUSE);
+            thread::sleep(self.pause);
             if self.client.is_none() || self.random.random_ratio(1, 20) {
                 let node = self.random.random_range(0..NODES);
                 self.client = Connection::open(self.nodes, node, self.is_native);
@@ -236,6 +238,15 @@ impl Drop for Over<'_> {
 
 /// What clients see while this is done.
 pub(crate) fn observe(rack: &mut Rack, seed: u64, act: impl FnOnce(&mut Rack, &mut StdRng)) -> Vec<Event> {
+    observe_at(rack, (seed, PAUSE), act)
+}
+
+/// The same, by clients that pause for so long between two calls.
+fn observe_at(
+    rack: &mut Rack,
+    (seed, pause): (u64, Duration),
+    act: impl FnOnce(&mut Rack, &mut StdRng),
+) -> Vec<Event> {
     let (ticks, is_over) = (Ticks::default(), AtomicBool::new(false));
     let (names, ids) = (AtomicU32::new(CLIENTS), AtomicU32::new(1));
     let legacy = rack.nodes.iter().map(|(address, _)| *address).collect();
@@ -248,7 +259,7 @@ pub(crate) fn observe(rack: &mut Rack, seed: u64, act: impl FnOnce(&mut Rack, &m
         let run = |name| {
             let random = seeded_stream(seed, u64::from(name));
             let (is_native, client, events) = (name % 2 == 1, None, Vec::new());
-            Caller { nodes, is_native, random, ticks, name, names, ids, client, events }.run(is_over)
+            Caller { nodes, is_native, random, ticks, name, names, ids, client, events, pause }.run(is_over)
         };
         let callers: Vec<_> = (0..CLIENTS).map(|name| scope.spawn(move || run(name))).collect();
         thread::sleep(Duration::from_millis(random.random_range(5..50)));
@@ -258,6 +269,17 @@ pub(crate) fn observe(rack: &mut Rack, seed: u64, act: impl FnOnce(&mut Rack, &m
         drop(over);
         callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect()
     })
+}
+
+/// Stores more than memory holds, so that the clients' keys leave it.
+fn crowd(rack: &Rack, random: &mut StdRng) {
+    for _ in 0..100 {
+        let key = |_| (format!("other{}", random.random_range(0..8000)), [b'o'; 3500]);
+        let items: Vec<_> = (0..40).map(key).collect();
+        // A node may be away.
+        let client = Client::connect(rack.nodes[random.random_range(0..NODES)].0);
+        let _ = client.and_then(|mut client| client.set_many(&items));
+    }
 }
 
 fn make_trouble(rack: &mut Rack, random: &mut StdRng, trouble: Trouble) {
@@ -295,18 +317,49 @@ fn make_trouble(rack: &mut Rack, random: &mut StdRng, trouble: Trouble) {
 #[test]
 fn clients_see_one_order_whatever_happens_to_nodes() {
     let kills = std::env::var("MINOS_RACK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    keep_order(Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]), kills);
+    keep_order(&mut Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]), kills);
 }
 
 #[test]
 fn clients_see_one_order_while_a_keeper_has_the_memory() {
-    keep_order(Rack::up_kept(NODES, &["--native", "--", "--rack-timeout", "100ms"]), KILLS / 2);
+    keep_order(&mut Rack::up_kept(NODES, &["--native", "--", "--rack-timeout", "100ms"]), KILLS / 2);
 }
 
-fn keep_order(mut rack: Rack, kills: u64) {
+/// Their keys leave memory, and come back when they are asked for.
+#[test]
+fn clients_see_one_order_above_flash() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let flash = format!("--flash={}:128m", folder.path().display());
+    let above = ["--native", "--memory", "4m", &flash, "--unit-size", "2", "--", "--rack-timeout", "1s"];
+    let mut rack = Rack::up(NODES, &above);
+    let mut cold = 0;
+    for seed in 0..MOVES {
+        rack.wait_until_attached();
+        // The keys leave memory between two calls, or now and then.
+        let pause = if seed % 2 == 0 { LONG_PAUSE } else { PAUSE };
+        let history = observe_at(&mut rack, (seed, pause), |rack, random| {
+            crowd(rack, random);
+            make_trouble(rack, random, Trouble::Moves);
+            crowd(rack, random);
+            make_trouble(rack, random, Trouble::Moves);
+        });
+        eprintln!("seed {seed}: {} calls, epoch {}", history.len(), rack.epoch());
+        let verdict = check_with(&history, Evictions::Never, STATES_MAX);
+        assert_eq!(verdict, Verdict::Linearizable, "seed {seed}");
+        cold += (0..NODES).map(|node| read_from_flash(&rack, node)).sum::<u64>();
+    }
+    assert!(cold > 0, "nothing was cold");
+}
+
+fn read_from_flash(rack: &Rack, node: usize) -> u64 {
+    let stats = rack.client(node).stats("flash").unwrap();
+    stats.iter().find(|(name, _)| name == "read_found").map_or(0, |(_, count)| count.parse().unwrap())
+}
+
+fn keep_order(rack: &mut Rack, kills: u64) {
     for seed in 0..kills {
         rack.wait_until_attached();
-        let history = record(&mut rack, seed, Trouble::Nodes);
+        let history = record(rack, seed, Trouble::Nodes);
         let unknown = history.iter().filter(|event| event.returned == NEVER).count();
         eprintln!("seed {seed}: {} calls, {unknown} without a reply", history.len());
         let verdict = check_with(&history, Evictions::Never, STATES_MAX);
@@ -318,7 +371,7 @@ fn keep_order(mut rack: Rack, kills: u64) {
 #[test]
 fn clients_see_one_order_while_keys_move() {
     // In two units: a micro-shard may come from a node whose memory is not read otherwise.
-    keep_order_while_keys_move(Rack::up(
+    keep_order_while_keys_move(&mut Rack::up(
         NODES,
         &["--native", "--unit-size", "2", "--", "--rack-timeout", "1s"],
     ));
@@ -326,20 +379,33 @@ fn clients_see_one_order_while_keys_move() {
 
 #[test]
 fn clients_see_one_order_while_keys_move_between_machines() {
-    keep_order_while_keys_move(Rack::apart(NODES, "1s"));
+    keep_order_while_keys_move(&mut Rack::apart(NODES, "1s"));
 }
 
 /// Losses under load; more of them by MINOS_RACK_LOSSES.
 #[test]
 fn no_acknowledged_change_is_lost_with_a_node() {
     let rounds = std::env::var("MINOS_RACK_LOSSES").ok().and_then(|text| text.parse().ok()).unwrap_or(LOSSES);
+    keep_what_was_acknowledged(rounds, false);
+}
+
+/// A node that has lost its memory begins with empty flash.
+#[test]
+fn no_acknowledged_change_is_lost_with_a_node_above_flash() {
+    keep_what_was_acknowledged(LOSSES / 2, true);
+}
+
+fn keep_what_was_acknowledged(rounds: u64, is_above_flash: bool) {
     let mut left = rounds;
     let mut seeds = 0..10 * rounds;
     while left > 0 {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let flash = [&*format!("--flash={}:64m", folder.path().display())];
         let mut rack = Rack::up(
             NODES,
             &[
                 &["--native", "--unit-size", "2", "--copies", "2"][..],
+                if is_above_flash { &flash } else { &[] },
                 &["--", "--acknowledge", "copies", "--rack-timeout", "100ms"],
             ]
             .concat(),
@@ -390,12 +456,12 @@ pub(crate) fn is_copied_again(rack: &Rack) -> bool {
     }
 }
 
-fn keep_order_while_keys_move(mut rack: Rack) {
+fn keep_order_while_keys_move(rack: &mut Rack) {
     let rounds = std::env::var("MINOS_RACK_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
     let (mut calls, first) = (0, rack.epoch());
     for seed in 0..rounds {
         rack.wait_until_attached();
-        let history = record(&mut rack, seed, Trouble::Moves);
+        let history = record(rack, seed, Trouble::Moves);
         let unknown = history.iter().filter(|event| event.returned == NEVER).count();
         eprintln!("seed {seed}: {} calls, {unknown} without a reply, epoch {}", history.len(), rack.epoch());
         calls += history.len();

@@ -6,6 +6,7 @@ mod copies;
 mod cut;
 #[cfg(feature = "etcd")]
 mod etcd;
+mod flash;
 #[path = "../common/keeper.rs"]
 #[allow(dead_code, reason = "each test file uses its part of this")]
 mod keeper;
@@ -259,7 +260,10 @@ fn status_shows_each_node() {
 fn what_does_not_go_with_a_rack_is_refused() {
     let rack = ["serve", "--rack", "r", "--node", "0", "--peers", "/tmp/none", "--hash-seed", "1"];
     for (more, reason) in [
-        (&["--flash", "/tmp/none:64m"][..], "--rack and --flash"),
+        (
+            &["--flash", "/tmp/none:64m", "--durability", "flush", "--coordinator", "/tmp/none"][..],
+            "--coordinator and --durability",
+        ),
         (&["--native"], "--rack and --native: there is no =IP:PORT for node 0"),
         (&["--backing", "private"], "--rack: other nodes read this one's memory"),
         (&["--rack-timeout", "0s"], "--rack-timeout: 0 is not allowed"),

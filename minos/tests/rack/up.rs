@@ -60,7 +60,10 @@ impl Rack {
 
     fn up_in(folder: TempDir, keeper: Option<Keeper>, nodes: usize, options: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-        command.args(["rack", "up", "-n", &nodes.to_string(), "--memory", "32m", "--dir"]).arg(folder.path());
+        command.args(["rack", "up", "-n", &nodes.to_string(), "--dir"]).arg(folder.path());
+        if !options.contains(&"--memory") {
+            command.args(["--memory", "32m"]);
+        }
         command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]).args(options);
         if !options.iter().any(|option| option.starts_with("--rack-timeout")) {
             command.args((!options.contains(&"--")).then_some("--")).args(["--rack-timeout", ROOM]);

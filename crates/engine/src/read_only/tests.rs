@@ -11,6 +11,7 @@ use crate::{
     mode::Mode,
     store::Engine,
     store_mode::StoreMode,
+    visit::Named,
 };
 use minos_base::{KeyHash, seeded_stream};
 use minos_region::{Backing, Offset, OwnerState, Ownership};
@@ -160,13 +161,18 @@ fn look(item: &ItemView<'_>) {
     black_box((item.value_u64(), item.last_access(), item.expiry(), item.is_access_due()));
 }
 
+fn key_of(named: Named<'_>) -> Vec<u8> {
+    let Named::Key(key) = named else { panic!("nothing is on flash") };
+    key.to_vec()
+}
+
 /// The keys that a walk visits, up to the first chain that is not settled.
 fn walk<M: Mode>(table: &ReadOnly<M>) -> Vec<Vec<u8>> {
     let mut keys = Vec::new();
     for partition in 0..table.partitions() {
         let mut cursor = Some(0);
         while let Some(from) = cursor {
-            let next = table.visit(partition, from, 16, 5, |key| keys.push(key.to_vec()));
+            let next = table.visit(partition, from, 16, 5, |named| keys.push(key_of(named)));
             let Ok(next) = next else { return keys };
             cursor = next;
         }
@@ -187,7 +193,7 @@ fn a_walk_visits_every_key<M: Mode>() {
     assert!(visited == expected && visited.len() > KEYS as usize / 2, "{} keys", visited.len());
     for key in &expected {
         let (hash, mut found) = (victim.table.hash(key), Vec::new());
-        victim.table.keys_with(hash, 5, |key| found.push(key.to_vec())).unwrap();
+        victim.table.keys_with(hash, 5, |named| found.push(key_of(named))).unwrap();
         assert_eq!(found, std::slice::from_ref(key));
         victim.engine.keys_with(hash, 5, |key| found.push(key.to_vec()));
         assert_eq!(found, [key.clone(), key.clone()]);

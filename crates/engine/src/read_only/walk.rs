@@ -1,7 +1,11 @@
 //! Copies of chains, for whoever takes a micro-shard over from the owner of the table.
 
 use super::{ATTEMPTS_MAX, Foreign, ReadOnly};
-use crate::{candidate::Attempt, mode::Mode, visit::ChainCopy};
+use crate::{
+    candidate::Attempt,
+    mode::Mode,
+    visit::{ChainCopy, Named},
+};
 use minos_base::{KeyHash, Seconds};
 use std::{thread, time::Duration};
 
@@ -20,7 +24,8 @@ impl<M: Mode> ReadOnly<M> {
         self.partitions.len()
     }
 
-    /// As [`crate::Engine::visit`], with keys alone: items that exist throughout are visited at least once.
+    /// As [`crate::Engine::visit`], with keys alone, and records on flash beside them: items that exist throughout are
+    /// visited at least once, wherever they are.
     ///
     /// # Errors
     /// A writer does not finish within a tenth of a second.
@@ -33,7 +38,7 @@ impl<M: Mode> ReadOnly<M> {
         cursor: u64,
         buckets_max: usize,
         now: Seconds,
-        mut f: impl FnMut(&[u8]),
+        mut f: impl FnMut(Named<'_>),
     ) -> Result<Option<u64>, Unfinished> {
         let reader = self.reader_at(partition);
         let buckets = reader.index.buckets(reader.region).min(reader.index.buckets_max());
@@ -42,20 +47,24 @@ impl<M: Mode> ReadOnly<M> {
         for number in cursor..end {
             let head = reader.index.seek_number(reader.region, number);
             settled(|| reader.copy_chain(head, now, &mut copy))?;
-            copy.keys().for_each(&mut f);
+            copy.named().for_each(&mut f);
         }
         Ok((end < buckets).then_some(end))
     }
 
-    /// As [`crate::Engine::keys_with`].
+    /// As [`crate::Engine::keys_with`], with the records on flash that may have this hash beside them.
     ///
     /// # Errors
     /// A writer does not finish within a tenth of a second.
-    pub fn keys_with(&self, hash: KeyHash, now: Seconds, f: impl FnMut(&[u8])) -> Result<(), Unfinished> {
+    pub fn keys_with(&self, hash: KeyHash, now: Seconds, f: impl FnMut(Named<'_>)) -> Result<(), Unfinished> {
         let reader: Foreign<'_, M> = self.reader(hash);
         let mut copy = ChainCopy::default();
         settled(|| reader.copy_chain_of(hash, now, &mut copy))?;
-        copy.keys().filter(|key| self.hash(key) == hash).for_each(f);
+        let may_be = |named: &Named<'_>| match named {
+            Named::Key(key) => self.hash(key) == hash,
+            Named::Record(slot) => slot.tag == hash.tag(),
+        };
+        copy.named().filter(may_be).for_each(f);
         Ok(())
     }
 }

@@ -81,7 +81,7 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     if cx.holes.is_empty() {
         return (consumed, next);
     }
-    (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next })))
+    (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next, replies: Vec::new() })))
 }
 
 pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(

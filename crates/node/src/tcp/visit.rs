@@ -268,8 +268,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             _ => {}
         }
         if self.must_hold(connection) {
-            self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64);
-            return Next::Durable(Box::new(next));
+            return Next::Durable(Box::new(self.set_aside(next)));
         }
         match next {
             // The replies are sent together with the value, those of other nodes, or that to a login.
@@ -287,6 +286,18 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if connection.wanted_bytes as u64 > self.placement.tuning().buffer_bytes_max {
             self.mine.metrics.buffer_overflows.add(1);
             return Next::Close;
+        }
+        next
+    }
+
+    /// Counts replies that are to wait. Those with holes stay with the commands that fill them, which leave then.
+    fn set_aside(&mut self, mut next: Next<M>) -> Next<M> {
+        match &mut next {
+            Next::Forward(forwards) => {
+                forwards.replies.extend_from_slice(&self.transmit_buffer);
+                self.transmit_buffer.clear();
+            }
+            _ => self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64),
         }
         next
     }

@@ -42,10 +42,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Holder::Connection(..) => 1,
             Holder::Answers(answers) => answers.len() as u64,
         });
-        let until = match (&self.shared.tier, self.owed()) {
-            (Some(tier), _) => Until::Synced(tier.sync()),
-            // Its followers have it by now: it goes on in this turn.
-            (None, owed) => Until::Followed(owed.unwrap_or(0), self.guard().and_then(|guard| guard.right)),
+        let until = match &self.shared.tier {
+            Some(tier) if holds_replies(tier) => Until::Synced(tier.sync()),
+            // Its followers may have it by now: then it goes on in this turn.
+            _ => Until::Followed(self.owed().unwrap_or(0), self.guard().and_then(|guard| guard.right)),
         };
         self.held.push_back((holder, until));
         self.mine.holds.store(true, Relaxed);
@@ -118,6 +118,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let _: Next<M> = connection.flush();
                 let waiter = Waiter::Connection(connection);
                 self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
+            }
+            Next::Forward(mut forwards) => {
+                let replies = std::mem::take(&mut forwards.replies);
+                self.forward(connection, *forwards, &replies);
             }
             _ => self.visit_apart(connection),
         }

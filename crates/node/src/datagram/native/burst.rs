@@ -262,6 +262,12 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         Lookup::Here(None)
     }
 
+    /// The other node that owns the key of an operation which has waited.
+    pub(super) fn owner_elsewhere(&self, operation: &Operation<'_>) -> Option<Owner> {
+        let rack = self.cx.rack.filter(|_| operation.opcode.names_item())?;
+        rack.elsewhere(operation.key, || intent(operation.opcode))
+    }
+
     /// Stage 2 looks the keys up in their buckets, which are cached by now, and prefetches their items; stage
     /// 3 executes and replies.
     fn execute_chunk(&mut self, chunk: &mut Chunk<'_, 'b>) {

@@ -37,8 +37,20 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         self.execute_at(to, operation, Stage::Arrived);
     }
 
-    /// Executes an operation whose item was fetched. It stays here, where the answers of flash are known.
+    /// Executes an operation that another worker has handed over.
+    pub(super) fn execute_handed(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
+        match self.owner_elsewhere(operation) {
+            Some(owner) => self.execute_elsewhere(to, operation, (owner, None)),
+            None => self.execute_at(to, operation, Stage::Home),
+        }
+    }
+
+    /// Executes an operation whose item was fetched. It stays here, where the answers of flash are known, unless its key has
+    /// gone to another node meanwhile.
     pub(super) fn execute_fetched(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
+        if let Some(owner) = self.owner_elsewhere(operation) {
+            return self.execute_elsewhere(to, operation, (owner, None));
+        }
         if matches!(operation.opcode, Opcode::Get | Opcode::GetTouch)
             && let Some(class) = self.cx.store.size_class(operation.hash)
         {

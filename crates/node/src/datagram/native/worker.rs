@@ -12,7 +12,6 @@ use super::{
     Egress, HandOff, Job, NativeShared,
     burst::{Burst, Chunk},
     job::{HandedDatagram, Work},
-    operate::Stage,
     outlet::Outlet,
     transfers::{BudgetBounds, Transfers, TransfersConfig},
     waiting::{Held, Waiting, Waits},
@@ -197,7 +196,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
                     burst.serve(&mut chunk, *to, &header, bytes);
                 }
             }
-            Work::Operation(handed) => burst.execute_at(&handed.to, &handed.operation(), Stage::Home),
+            Work::Operation(handed) => burst.execute_handed(&handed.to, &handed.operation()),
         }
         burst.finish(&mut chunk);
     }

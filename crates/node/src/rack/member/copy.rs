@@ -8,16 +8,17 @@ use std::{
         mpsc::{Receiver, Sender},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use minos_base::{Clock, KeyHash, Seconds};
-use minos_engine::{Answer, Engine, ItemMeta, ItemView, Mode, ReadOnly};
+use minos_engine::{Answer, Engine, ItemMeta, ItemView, Mode, Named, OutOfMemory, ReadOnly};
 use minos_rack::{MicroShard, ServerId};
 use minos_unit::CopyJob;
 
 use super::{
     Event,
+    below::{Below, BelowError},
     far::{Afar, hashes_of},
     showing::meta_of,
 };
@@ -33,6 +34,12 @@ const READS_MAX: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
 /// Value bytes from which on memory is reserved before the partition's lock is taken.
 const LARGE_BYTES: usize = 4096;
+/// Longest wait for flash to take items, so that there is room for others.
+const ROOM_MAX: Duration = Duration::from_secs(5);
+/// Tombstones that may wait while micro-shards are removed: with too many, a cache gives up other items.
+const TOMBSTONES_MAX: u64 = 1 << 14;
+/// Pause until records that cannot be looked at are tried again.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// Work on the items of a micro-shard.
 pub(super) enum Job {
@@ -63,6 +70,8 @@ pub(crate) struct Copier<M: Mode> {
     pub(super) events: Sender<Event>,
     pub(super) pending: Vec<Job>,
     pub(super) afar: Afar,
+    /// Its items, if some are on flash.
+    pub(super) below: Option<Below<M>>,
     pub(super) stop: Arc<Stop>,
 }
 
@@ -75,6 +84,8 @@ pub(super) enum CopyError {
     NoMemory,
     #[error("its owner does not show them: {0}")]
     Afar(#[from] io::Error),
+    #[error("older items cannot be removed: {0}")]
+    Below(#[from] BelowError),
 }
 
 /// The memory of the owner while its items are copied.
@@ -149,22 +160,66 @@ impl<M: Mode> Copier<M> {
         let _ = self.events.send(event);
     }
 
-    fn empty(&self, micro_shards: &BTreeSet<MicroShard>) {
-        let now = self.clock.seconds();
+    fn empty(&mut self, micro_shards: &BTreeSet<MicroShard>) {
         for partition in 0..self.store.partitions() {
             let mut cursor = Some(0);
             while let Some(from) = cursor {
                 if self.stop.is_requested() {
                     return;
                 }
-                cursor = self.store.visit(partition, from, CHAINS, now, |key, _| {
-                    if micro_shards.contains(&MicroShard(self.rack.micro_shard(key))) {
-                        self.store.entry(self.store.hash(key), key, now).remove();
+                // What writers wait for, of other micro-shards.
+                self.take_in(&BTreeMap::new(), &mut BTreeSet::new());
+                match self.empty_chains((partition, from), micro_shards) {
+                    Ok(next) => cursor = next,
+                    Err(_) if self.stop.is_requested() => return,
+                    Err(error) => {
+                        tracing::warn!(%error, "micro-shards are not emptied yet");
+                        thread::sleep(RETRY);
                     }
-                });
+                }
             }
         }
         micro_shards.iter().for_each(|micro_shard| self.say(Event::Emptied(*micro_shard)));
+    }
+
+    /// Removes the items of micro-shards in some chains; returns the next cursor.
+    fn empty_chains(
+        &self,
+        (partition, from): (usize, u64),
+        micro_shards: &BTreeSet<MicroShard>,
+    ) -> Result<Option<u64>, CopyError> {
+        let now = self.clock.seconds();
+        let is_meant = |key: &[u8]| micro_shards.contains(&MicroShard(self.rack.micro_shard(key)));
+        let Some(below) = &self.below else {
+            return Ok(self.store.visit(partition, from, CHAINS, now, |key, _| {
+                if is_meant(key) {
+                    self.store.entry(self.store.hash(key), key, now).remove();
+                }
+            }));
+        };
+        while below.tombstones() > TOMBSTONES_MAX && !self.stop.is_requested() {
+            thread::sleep(PAUSE);
+        }
+        let mut keys = Vec::<Box<[u8]>>::new();
+        // What cannot be read is never served.
+        let next = below.chains((partition, from, CHAINS), now, true, |key| {
+            keys.extend(is_meant(key).then(|| key.into()));
+        })?;
+        keys.iter().try_for_each(|key| self.remove(self.store.hash(key), key))?;
+        Ok(next)
+    }
+
+    /// Removes the item of a key, wherever it is.
+    pub(super) fn remove(&self, hash: KeyHash, key: &[u8]) -> Result<(), CopyError> {
+        let now = self.clock.seconds();
+        loop {
+            self.store.entry(hash, key, now).remove();
+            let Some(below) = &self.below else { return Ok(()) };
+            // A request that has begun before may have brought it to memory.
+            if below.forget(hash, key, now)? {
+                return Ok(());
+            }
+        }
     }
 
     /// The memory of a node: as it is attached already, or attached for this job.
@@ -221,7 +276,8 @@ impl<M: Mode> Copier<M> {
                 self.take_in(jobs, failed);
                 let now = self.clock.seconds();
                 let there = shifted(now, source.ahead_s);
-                let next = table.visit(partition, from, CHAINS, there, |key| {
+                let next = table.visit(partition, from, CHAINS, there, |named| {
+                    let Named::Key(key) = named else { return };
                     let micro_shard = MicroShard(self.rack.micro_shard(key));
                     if jobs.contains_key(&micro_shard) {
                         keys.push((micro_shard, key.into()));
@@ -253,7 +309,8 @@ impl<M: Mode> Copier<M> {
         let mut there = Vec::<Box<[u8]>>::new();
         let table = Arc::clone(&source.table);
         let is_meant = |key: &&[u8]| self.rack.micro_shard(key) == micro_shard.0;
-        let keys = table.keys_with(hash, shifted(now, source.ahead_s), |key| {
+        let keys = table.keys_with(hash, shifted(now, source.ahead_s), |named| {
+            let Named::Key(key) = named else { return };
             there.extend(Some(key).filter(is_meant).map(Box::from))
         });
         keys.map_err(|_| CopyError::Unreadable)?;
@@ -261,18 +318,25 @@ impl<M: Mode> Copier<M> {
         if !source.has_held(job) {
             return Err(CopyError::Unreadable);
         }
-        self.forget(micro_shard, hash, &there.iter().map(|key| &key[..]).collect::<Vec<_>>());
+        self.forget(micro_shard, hash, &there.iter().map(|key| &key[..]).collect::<Vec<_>>())?;
         there.iter().try_for_each(|key| self.copy(source, micro_shard, key, now))
     }
 
     /// Removes the items with this hash whose keys are not `there`, at the owner.
-    pub(super) fn forget(&self, micro_shard: MicroShard, hash: KeyHash, there: &[&[u8]]) {
+    pub(super) fn forget(
+        &self,
+        micro_shard: MicroShard,
+        hash: KeyHash,
+        there: &[&[u8]],
+    ) -> Result<(), CopyError> {
         let (now, mut here) = (self.clock.seconds(), Vec::<Box<[u8]>>::new());
         let is_gone = |key: &&[u8]| self.rack.micro_shard(key) == micro_shard.0 && !there.contains(key);
-        self.store.keys_with(hash, now, |key| here.extend(Some(key).filter(is_gone).map(Box::from)));
-        for key in here {
-            self.store.entry(hash, &key, now).remove();
+        let mut add = |key: &[u8]| here.extend(Some(key).filter(is_gone).map(Box::from));
+        match &self.below {
+            Some(below) => below.keys_with(hash, now, add)?,
+            None => self.store.keys_with(hash, now, &mut add),
         }
+        here.iter().try_for_each(|key| self.remove(hash, key))
     }
 
     /// Copies one item, or removes it if it is gone.
@@ -313,19 +377,33 @@ impl<M: Mode> Copier<M> {
         flushes: u64,
     ) -> Result<bool, CopyError> {
         let entry = || Some(self.store.entry(hash, key, now)).filter(|_| self.store.flushes() == flushes);
-        let inserted = if value.len() < LARGE_BYTES {
-            entry().map(|mut entry| entry.insert(&[value], meta))
-        } else {
-            let reserved = self.store.reserve(hash, key, value.len() as u64);
-            let mut reservation = reserved.map_err(|_| CopyError::NoMemory)?;
-            reservation.value_mut().copy_from_slice(value);
-            reservation.settle();
-            entry().map(|mut entry| entry.commit(reservation, meta))
-        };
-        match inserted {
-            None => Ok(false),
-            Some(Ok(_)) => Ok(true),
-            Some(Err(_)) => Err(CopyError::NoMemory),
+        self.with_room(|| {
+            let inserted = if value.len() < LARGE_BYTES {
+                entry().map(|mut entry| entry.insert(&[value], meta).map(drop))
+            } else {
+                let mut reservation = self.store.reserve(hash, key, value.len() as u64)?;
+                reservation.value_mut().copy_from_slice(value);
+                reservation.settle();
+                entry().map(|mut entry| entry.commit(reservation, meta).map(drop))
+            };
+            inserted.transpose().map(|inserted| inserted.is_some())
+        })
+    }
+
+    /// Repeats what finds no memory, while flash may be about to take items.
+    pub(super) fn with_room<T>(
+        &self,
+        mut act: impl FnMut() -> Result<T, OutOfMemory>,
+    ) -> Result<T, CopyError> {
+        let begun = Instant::now();
+        loop {
+            match act() {
+                Ok(done) => return Ok(done),
+                Err(_) if self.below.is_some() && begun.elapsed() < ROOM_MAX && !self.stop.is_requested() => {
+                    thread::sleep(PAUSE);
+                }
+                Err(_) => return Err(CopyError::NoMemory),
+            }
         }
     }
 
@@ -447,6 +525,7 @@ mod tests {
             events: channel().0,
             pending: Vec::new(),
             afar: Afar::new(calls, String::new(), clock),
+            below: None,
             stop: Arc::new(Stop::new().unwrap()),
         }
     }

@@ -96,9 +96,9 @@ impl Owner {
 }
 
 impl<M: Mode> Copier<M> {
-    /// True if the node's memory cannot be read from here.
+    /// True if the node's items cannot be read from here, or not all of them.
     pub(super) fn is_far(&self, node: ServerId) -> bool {
-        self.rack.config.nodes.get(node.0 as usize).is_some_and(|node| node.path().is_none())
+        M::HAS_FLASH || self.rack.config.nodes.get(node.0 as usize).is_some_and(|node| node.path().is_none())
     }
 
     /// Copies all items of some micro-shards; those that are not whole are in `failed`.
@@ -167,7 +167,7 @@ impl<M: Mode> Copier<M> {
             there[position].push(item.key.as_slice());
         }
         for ((job, hash), there) in asked.iter().zip(&there) {
-            self.forget(job.id.micro_shard, *hash, there);
+            self.forget(job.id.micro_shard, *hash, there)?;
         }
         items.into_iter().try_for_each(|item| self.keep(asked[item.tag as usize].0, item, flushes))
     }
@@ -196,12 +196,11 @@ impl<M: Mode> Copier<M> {
     fn fetch(&mut self, job: &CopyJob, hash: KeyHash, key: &[u8]) -> Result<bool, CopyError> {
         let flushes = self.store.flushes();
         let Some(first) = self.piece(job, key, 0)? else {
-            self.store.entry(hash, key, self.clock.seconds()).remove();
+            self.remove(hash, key)?;
             return Ok(true);
         };
         let (value_bytes, cas) = (first.value_bytes, first.meta.cas);
-        let reserved = self.store.reserve(hash, key, value_bytes);
-        let mut reservation = reserved.map_err(|_| CopyError::NoMemory)?;
+        let mut reservation = self.with_room(|| self.store.reserve(hash, key, value_bytes))?;
         let (mut at, mut last) = (0, first);
         loop {
             let place =

@@ -1,5 +1,6 @@
 //! The thread that drives a node's part in its rack: its [`Member`] decides, the thread does it.
 
+mod below;
 mod copy;
 mod far;
 mod showing;
@@ -26,6 +27,7 @@ use minos_unit::{
 
 use super::{Rack, config::Managed, handing::Queue, routes::NOWHERE};
 use crate::server::{keeping::wake_holders, shared::Shared};
+use below::{Belows, Release};
 pub(crate) use copy::Copier;
 use copy::Job;
 use far::Afar;
@@ -81,6 +83,7 @@ pub(crate) struct Driver<M: Mode, I: Io> {
     patience: Duration,
     /// True if workers may go by older routes.
     is_dirty: bool,
+    _release: Release<M>,
 }
 
 impl<M: Mode, I: Io> Driver<M, I> {
@@ -98,6 +101,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let handed = sender.clone();
         let calls = Arc::new(Calls::new(&rack.config));
         let items_hello = items_hello(&rack.config, shared.store.hash(b"minos"));
+        let belows = belows(shared)?;
         let copier = Copier {
             rack: Arc::clone(rack),
             store: Arc::clone(&shared.store),
@@ -106,9 +110,10 @@ impl<M: Mode, I: Io> Driver<M, I> {
             events: sender.clone(),
             pending: Vec::new(),
             afar: Afar::new(Arc::clone(&calls), items_hello.clone(), shared.clock),
+            below: belows.as_ref().map(Belows::of_thread),
             stop: Arc::clone(&shared.stop),
         };
-        let serving = (items_hello, show_items(shared, rack)?);
+        let serving = (items_hello, show_items(shared, rack, belows.as_ref())?);
         let words: Vec<Ownership> = (0..rack.config.micro_shards).map(|it| word(shared, it)).collect();
         let patience = managed.lease / REPORTS_A_LEASE;
         let timing = Timing {
@@ -136,6 +141,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
             transport,
             patience: managed.read_copies.map_or(patience, |old| patience.min(old / FRESHENED)),
             is_dirty: false,
+            _release: Release(belows),
         };
         Ok((driver, copier, visitors))
     }
@@ -330,16 +336,34 @@ impl<M: Mode, I: Io> Driver<M, I> {
     }
 }
 
-/// What shows this node's items to nodes that cannot read its memory, if there are such nodes.
-fn show_items<M: Mode, I: Io>(shared: &Shared<M, I>, rack: &Arc<Rack<M>>) -> io::Result<Option<Serve>> {
-    if rack.config.nodes[rack.config.node].path().is_some() {
+/// This node's items above flash, if it has any.
+fn belows<M: Mode, I: Io>(shared: &Shared<M, I>) -> io::Result<Option<Arc<Belows<M>>>> {
+    let Some(tier) = &shared.tier else { return Ok(None) };
+    Ok(Some(Arc::new(Belows::new(own_table(shared)?, tier, Arc::clone(&shared.stop)))))
+}
+
+/// This node's memory as other nodes read it.
+fn own_table<M: Mode, I: Io>(shared: &Shared<M, I>) -> io::Result<Arc<ReadOnly<M>>> {
+    let table = ReadOnly::from_descriptor(shared.store.descriptor_to_read()?);
+    table.map(Arc::new).map_err(io::Error::other)
+}
+
+/// What shows this node's items to nodes that cannot read all of them in its memory, if there are such nodes.
+fn show_items<M: Mode, I: Io>(
+    shared: &Shared<M, I>,
+    rack: &Arc<Rack<M>>,
+    belows: Option<&Arc<Belows<M>>>,
+) -> io::Result<Option<Serve>> {
+    if rack.config.nodes[rack.config.node].path().is_some() && belows.is_none() {
         return Ok(None);
     }
-    let table = ReadOnly::from_descriptor(shared.store.descriptor_to_read()?).map_err(io::Error::other)?;
-    let rack = Arc::clone(rack);
-    let shard_of = move |key: &[u8]| rack.micro_shard(key);
-    let showing = Showing::<M, _> { table: Arc::new(table), clock: shared.clock, shard_of };
-    Ok(Some(Box::new(move |stream| showing.serve(stream))))
+    let (table, clock) = (own_table(shared)?, shared.clock);
+    let (rack, belows) = (Arc::clone(rack), belows.cloned());
+    Ok(Some(Box::new(move |stream| {
+        let (table, below) = (Arc::clone(&table), belows.as_ref().map(Belows::of_thread));
+        let shard_of = |key: &[u8]| rack.micro_shard(key);
+        Showing::<M, _> { table, clock, shard_of, below }.serve(stream)
+    })))
 }
 
 /// What this node's memory says of a micro-shard, after a restart or at first.

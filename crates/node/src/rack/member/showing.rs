@@ -7,13 +7,17 @@ use std::{
     ops::Range,
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use minos_base::{Clock, KeyHash, limits::KEY_BYTES_MAX};
-use minos_engine::{Answer, ItemMeta, ItemView, Mode, ReadOnly};
+use minos_engine::{Answer, ItemMeta, ItemView, Mode, Named, ReadOnly};
+use minos_tier::{Found, Place};
 
-use super::wire::{Group, Item, Owned, REQUEST_BYTES_MAX, Reply, Request};
+use super::{
+    below::{Below, BelowError},
+    wire::{Group, Item, Owned, REQUEST_BYTES_MAX, Reply, Request},
+};
 use crate::rack::frames;
 
 /// Bytes from which on a reply gets no further items. The rest of a chain, without values, fits behind them.
@@ -24,6 +28,10 @@ const INLINE_BYTES: usize = 16 << 10;
 const PIECE_BYTES: usize = 128 << 10;
 /// Chains visited for one reply.
 const CHAINS_MAX: usize = 8192;
+/// Chains visited at a time where records on flash are read for their keys, few because these may be large, and the time
+/// after which a reply gets no more.
+const COLD_CHAINS: usize = 4;
+const REPLY_TIME: Duration = Duration::from_millis(100);
 /// Times that an item is read again which is being written, and the pause between two.
 const READS_MAX: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(1);
@@ -35,6 +43,8 @@ pub(super) struct Showing<M: Mode, F> {
     pub(super) clock: Clock,
     /// The micro-shard of a key.
     pub(super) shard_of: F,
+    /// Its items, if some are on flash.
+    pub(super) below: Option<Below<M>>,
 }
 
 /// A walk through all items of some micro-shards.
@@ -83,7 +93,7 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
 
     /// The next items of a walk.
     fn walk_on(&self, walk: &mut Walk) -> Reply {
-        let mut reply = Reply::default();
+        let (mut reply, begun) = (Reply::default(), Instant::now());
         let mut bytes = 0;
         for _ in 0..CHAINS_MAX {
             while bytes < REPLY_BYTES
@@ -97,7 +107,7 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
                     Err(Lost) => walk.lose(micro_shard, &mut reply),
                 }
             }
-            if bytes >= REPLY_BYTES {
+            if bytes >= REPLY_BYTES || self.below.is_some() && begun.elapsed() > REPLY_TIME {
                 break;
             }
             if walk.partition == self.table.partitions() || walk.wanted.is_empty() {
@@ -117,17 +127,37 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
 
     fn next_chain(&self, walk: &mut Walk, reply: &mut Reply) {
         let Walk { wanted, partition, cursor, keys } = walk;
-        let next = self.table.visit(*partition, *cursor, 1, self.clock.seconds(), |key| {
+        let mut add = |key: &[u8]| {
             let micro_shard = (self.shard_of)(key);
             // Only clients of Redis' protocol name longer ones, and a rack has none.
             if wanted.contains_key(&micro_shard) && key.len() <= KEY_BYTES_MAX {
                 keys.push((micro_shard, key.into()));
             }
-        });
+        };
+        let now = self.clock.seconds();
+        let next = match &self.below {
+            Some(below) => below.chains((*partition, *cursor, COLD_CHAINS), now, false, add).map_err(warn),
+            None => self
+                .table
+                .visit(*partition, *cursor, 1, now, |named| hot(named).into_iter().for_each(&mut add))
+                .map_err(|_| Lost),
+        };
         match next {
             Ok(Some(next)) => *cursor = next,
             Ok(None) => (*partition, *cursor) = (*partition + 1, 0),
-            Err(_) => reply.lost.extend(std::mem::take(wanted).into_keys()),
+            Err(Lost) => reply.lost.extend(std::mem::take(wanted).into_keys()),
+        }
+    }
+
+    /// Gives `add` the keys of all items with a hash.
+    fn keys_with(&self, hash: KeyHash, mut add: impl FnMut(&[u8])) -> Result<(), Lost> {
+        let now = self.clock.seconds();
+        match &self.below {
+            Some(below) => below.keys_with(hash, now, add).map_err(warn),
+            None => self
+                .table
+                .keys_with(hash, now, |named| hot(named).into_iter().for_each(&mut add))
+                .map_err(|_| Lost),
         }
     }
 
@@ -136,10 +166,12 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
         let (mut reply, mut bytes) = (Reply::default(), 0);
         let mut add = |(position, (owned, hash)): (usize, (Owned, u64))| {
             let mut keys: Vec<Box<[u8]>> = Vec::new();
-            let found = self.table.keys_with(KeyHash(hash), self.clock.seconds(), |key| {
+            self.keys_with(KeyHash(hash), |key| {
                 keys.extend(((self.shard_of)(key) == owned.0).then(|| key.into()));
-            });
-            found.map_err(|_| Lost)?;
+            })?;
+            // More than one of a key's records may have been read.
+            keys.sort_unstable();
+            keys.dedup();
             for key in keys {
                 let item = self.show(owned, position as u32, &key, bytes)?;
                 reply.items.extend(item.inspect(|item| bytes += item.key.len() + item.part.len()));
@@ -204,9 +236,18 @@ impl<M: Mode, F: Fn(&[u8]) -> u32> Showing<M, F> {
             match self.table.read_owned(owned.0, hash, key, now, look) {
                 Answer::Found(item) => return Ok(Some(item)),
                 Answer::Missing => return Ok(None),
-                Answer::AskOwner if self.has_held(owned) => thread::sleep(PAUSE),
-                Answer::AskOwner => break,
+                Answer::AskOwner if !self.has_held(owned) => break,
+                Answer::AskOwner => {}
             }
+            if let Some(below) = &self.below {
+                let shown = |found: &Found<'_>| cold_item(found, tag, key, &part);
+                match below.find(hash, key, now, shown).map_err(warn)? {
+                    Place::Flash(item) => return Ok(Some(item)),
+                    Place::None => return Ok(None),
+                    Place::Memory => {}
+                }
+            }
+            thread::sleep(PAUSE);
         }
         Err(Lost)
     }
@@ -223,6 +264,27 @@ impl Walk {
         self.wanted.remove(&micro_shard);
         reply.lost.push(micro_shard);
     }
+}
+
+/// The key of an item in memory. Where nothing is on flash there are no others.
+fn hot<'a>(named: Named<'a>) -> Option<&'a [u8]> {
+    match named {
+        Named::Key(key) => Some(key),
+        Named::Record(_) => None,
+    }
+}
+
+/// An item on flash with a part of its value.
+fn cold_item(found: &Found<'_>, tag: u32, key: &[u8], part: impl Fn(usize) -> Range<usize>) -> Item {
+    let mut value = Vec::new();
+    found.value.copy_to(&mut value);
+    let part = value[part(value.len())].to_vec();
+    Item { tag, meta: found.meta, value_bytes: value.len() as u64, key: key.to_vec(), part }
+}
+
+fn warn(error: BelowError) -> Lost {
+    tracing::warn!(%error, "items on flash are not shown to another node");
+    Lost
 }
 
 /// What is known of an item besides key and value, with the expiry on the clock of its table.
@@ -266,7 +328,7 @@ mod tests {
 
     fn showing<F: Fn(&[u8]) -> u32>(store: &Engine<StoreMode>, shard_of: F) -> Showing<StoreMode, F> {
         let table = ReadOnly::from_descriptor(store.descriptor_to_read().unwrap()).unwrap();
-        Showing { table: Arc::new(table), clock: Clock::new(), shard_of }
+        Showing { table: Arc::new(table), clock: Clock::new(), shard_of, below: None }
     }
 
     #[test]
