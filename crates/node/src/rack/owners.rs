@@ -53,14 +53,29 @@ pub(crate) struct Rack<M: Mode> {
     micro_shards: MicroShards,
     direction_seed: u64,
     pub(crate) routes: Routes,
-    /// The directory for native clients, and its epoch.
-    directory: Mutex<(Arc<[u8]>, u64)>,
+    directory: Mutex<ShownDirectory>,
     /// The weights for native clients.
     pub(crate) readers: Readers,
     /// Changes for followers.
     pub(crate) handing: Handing,
     pub(crate) heats: Heats,
     neighbours: Box<[Mutex<Neighbour<M>>]>,
+}
+
+/// The directory for native clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShownDirectory {
+    pub(crate) places: Arc<[u8]>,
+    /// The copies that are not where the ring puts them.
+    pub(crate) copies: Arc<[u8]>,
+    pub(crate) epoch: u64,
+}
+
+impl ShownDirectory {
+    fn of(directory: &Directory) -> Self {
+        let (places, copies) = (directory.encode_places().into(), directory.encode_copies().into());
+        Self { places, copies, epoch: u64::from(directory.epoch()) }
+    }
 }
 
 /// Another node of the unit.
@@ -91,7 +106,7 @@ impl<M: Mode> Rack<M> {
             micro_shards: directory.micro_shards(),
             direction_seed: config.direction_seed(),
             routes: Routes::new(config.micro_shards, workers),
-            directory: Mutex::new((directory.encode_places().into(), 0)),
+            directory: Mutex::new(ShownDirectory { epoch: 0, ..ShownDirectory::of(&directory) }),
             neighbours: config.nodes.iter().enumerate().map(neighbour).collect(),
             config,
         }
@@ -125,7 +140,7 @@ impl<M: Mode> Rack<M> {
 
     /// Gives native clients another directory.
     pub(crate) fn show(&self, directory: &Directory) {
-        let shown = (directory.encode_places().into(), u64::from(directory.epoch()));
+        let shown = ShownDirectory::of(directory);
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         self.routes.raise();
         self.readers.news.tell_epoch(directory.epoch());
@@ -234,7 +249,7 @@ pub(crate) struct RackView<M: Mode> {
     right: Option<Right>,
     /// True if copies are fresh enough to be read in this turn.
     reads_copies: bool,
-    directory: (Arc<[u8]>, u64),
+    directory: ShownDirectory,
     tables: Box<[Option<Table<M>>]>,
     /// Changes of this turn to micro-shards that are being copied.
     changes: RefCell<Vec<(u32, KeyHash)>>,
@@ -267,7 +282,7 @@ impl<M: Mode> RackView<M> {
             me: NOWHERE - 1,
             right: None,
             reads_copies: false,
-            directory: (Arc::default(), 0),
+            directory: ShownDirectory::default(),
             tables,
             weights: Arc::default(),
             changes: RefCell::default(),
@@ -358,10 +373,7 @@ impl<M: Mode> RackView<M> {
             return None;
         }
         let node = match intent() {
-            Intent::ReadCopy if self.reads_copies && routes.is_copied(micro_shard) => {
-                self.counters.copy_reads.count();
-                return None;
-            }
+            Intent::ReadCopy if self.reads_copy(micro_shard) => return None,
             Intent::Read | Intent::ReadCopy => routes.reader(micro_shard),
             Intent::Change => routes.writer(micro_shard).unwrap_or(NOWHERE),
         };
@@ -370,6 +382,18 @@ impl<M: Mode> RackView<M> {
         }
         // A turn without a lease reads nothing anywhere, and forwards nothing.
         Some(Owner { node: if self.right.is_some() { node } else { NOWHERE }, micro_shard })
+    }
+
+    /// True if a read of a micro-shard is answered from the copy here, which is fresh now: the request has arrived.
+    pub(crate) fn reads_copy(&self, micro_shard: u32) -> bool {
+        let routes = &self.rack.routes;
+        // A copy is given up before others are said to be fresh, so that it must not have been given up before that.
+        let may_read = self.reads_copies && routes.is_copied(micro_shard);
+        let reads = may_read && routes.is_fresh(Instant::now()) && routes.is_copied(micro_shard);
+        if reads {
+            self.counters.copy_reads.count();
+        }
+        reads
     }
 
     /// True for some bursts, whose first request is to be counted.
@@ -451,9 +475,9 @@ impl<M: Mode> RackView<M> {
         self.rack.handing.is_confirmed(number)
     }
 
-    /// The bytes of the directory, and its epoch.
-    pub(crate) fn directory(&self) -> (&[u8], u64) {
-        (&self.directory.0, self.directory.1)
+    /// The directory for native clients.
+    pub(crate) fn directory(&self) -> &ShownDirectory {
+        &self.directory
     }
 
     /// The bytes of the weights; none without weights.
