@@ -56,6 +56,13 @@ impl Counters {
         true
     }
 
+    /// Counts of each key that were acknowledged.
+    pub(crate) fn acknowledged(&self) -> [usize; KEYS] {
+        let mut counts = [0; KEYS];
+        self.counted.lock().unwrap().iter().for_each(|(key, _, _)| counts[*key] += 1);
+        counts
+    }
+
     /// The number of reads, all of which saw what had been acknowledged longer ago than `old`.
     pub(crate) fn check(&self, old: Duration) -> usize {
         let (counted, seen) = (self.counted.lock().unwrap(), self.seen.lock().unwrap());
