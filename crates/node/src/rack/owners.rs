@@ -19,7 +19,7 @@ use super::{
     heat::Heats,
     notes::Notes,
     readers::Readers,
-    routes::{NOWHERE, Right, Routes},
+    routes::{NOWHERE, Routes, Term},
 };
 
 /// Changes that a worker notes in one turn, at most.
@@ -246,7 +246,8 @@ pub(crate) struct RackView<M: Mode> {
     noticed: u64,
     /// The number of this node; that of no node while it has no lease.
     me: u16,
-    right: Option<Right>,
+    /// The right of this turn to answer, if this node has it.
+    term: Option<Term>,
     /// True if copies are fresh enough to be read in this turn.
     reads_copies: bool,
     directory: ShownDirectory,
@@ -256,6 +257,8 @@ pub(crate) struct RackView<M: Mode> {
     has_lost_changes: Cell<bool>,
     /// Changes to micro-shards that are followed, since the last hand-over, and the number of that.
     handed: RefCell<(Vec<(u32, KeyHash)>, u64)>,
+    /// True if some nodes are to be told of reads.
+    has_notes: Cell<bool>,
     /// Bursts until the next of which the first request is counted.
     until_sample: Cell<u32>,
     weights: Arc<[u8]>,
@@ -280,7 +283,7 @@ impl<M: Mode> RackView<M> {
             version: 0,
             noticed: 0,
             me: NOWHERE - 1,
-            right: None,
+            term: None,
             reads_copies: false,
             directory: ShownDirectory::default(),
             tables,
@@ -288,6 +291,7 @@ impl<M: Mode> RackView<M> {
             changes: RefCell::default(),
             has_lost_changes: Cell::new(false),
             handed: RefCell::default(),
+            has_notes: Cell::new(false),
             until_sample: Cell::new(0),
             rack,
         };
@@ -299,8 +303,12 @@ impl<M: Mode> RackView<M> {
     #[inline]
     pub(crate) fn refresh(&mut self, now: Instant) {
         self.refresh_routes();
-        (self.right, self.reads_copies) = self.rack.routes.rights(now);
-        self.me = if self.right.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
+        let routes = &self.rack.routes;
+        if self.term.is_none_or(|term| !routes.is_within(&term, now)) {
+            self.term = routes.term(now);
+            self.me = if self.term.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
+        }
+        self.reads_copies = self.term.is_some() && routes.is_fresh(now);
     }
 
     /// Takes over what has changed, within a turn: the right to answer stays that of its beginning.
@@ -334,8 +342,8 @@ impl<M: Mode> RackView<M> {
     }
 
     /// What the answers of this turn have to pass, if micro-shards may move.
-    pub(crate) fn right(&self) -> Option<Right> {
-        self.right
+    pub(crate) fn term(&self) -> Option<Term> {
+        self.term
     }
 
     #[cold]
@@ -381,7 +389,7 @@ impl<M: Mode> RackView<M> {
             return None;
         }
         // A turn without a lease reads nothing anywhere, and forwards nothing.
-        Some(Owner { node: if self.right.is_some() { node } else { NOWHERE }, micro_shard })
+        Some(Owner { node: if self.term.is_some() { node } else { NOWHERE }, micro_shard })
     }
 
     /// True if a read of a micro-shard is answered from the copy here, which is fresh now: the request has arrived.
@@ -417,7 +425,7 @@ impl<M: Mode> RackView<M> {
 
     /// The node to forward a command for a micro-shard to, if there is one now.
     pub(crate) fn destination(&self, micro_shard: u32) -> Option<u16> {
-        self.right?;
+        self.term?;
         self.rack.routes.writer(micro_shard).filter(|node| *node != NOWHERE)
     }
 
@@ -534,6 +542,7 @@ impl<M: Mode> RackView<M> {
         });
         if let (Answer::Found(_), Some(slot)) = (&answer, noted) {
             notes.add(get.hash, slot);
+            self.has_notes.set(true);
             self.counters.remote_noted.count();
         }
         answer
@@ -545,7 +554,11 @@ impl<M: Mode> RackView<M> {
     }
 
     /// Calls `send` with each node and the frame of notes for it.
+    #[inline]
     pub(crate) fn take_notes(&self, mut send: impl FnMut(usize, &[u8])) {
+        if !self.has_notes.take() {
+            return;
+        }
         for (node, table) in self.tables.iter().enumerate() {
             table.iter().for_each(|table| table.notes.take(|frame| send(node, frame)));
         }

@@ -45,7 +45,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let until = match (&self.shared.tier, self.owed()) {
             (Some(tier), _) => Until::Synced(tier.sync()),
             // Its followers have it by now: it goes on in this turn.
-            (None, owed) => Until::Followed(owed.unwrap_or(0), self.guard().and_then(|guard| guard.right)),
+            (None, owed) => Until::Followed(owed.unwrap_or(0), self.guard().and_then(|guard| guard.right())),
         };
         self.held.push_back((holder, until));
         self.mine.holds.store(true, Relaxed);
