@@ -71,7 +71,7 @@ pub(crate) struct ServerArgs {
     secret_file: Option<PathBuf>,
 
     /// Node of a rack's unit that gets a read: weighted, as the rack balances it, uniform, or two-choices, the less busy
-    /// of two
+    /// of two; or copies, also nodes of other units, whose copies may be old by their --read-copies
     #[arg(long, value_name = "HOW", default_value = "weighted")]
     reads: ReadBy,
 

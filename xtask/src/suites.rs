@@ -250,17 +250,44 @@ pub(crate) fn kill(rounds: u64, seed: u64, totals: &mut Totals) -> anyhow::Resul
     run_tests(&mut tests, totals)
 }
 
-/// Runs of the native protocol over a network in virtual time, of the log on flash, of the store above it, and of a
-/// rack, from `seed` on.
-pub(crate) fn simulate(seeds: u64, seed: u64, totals: &mut Totals) -> anyhow::Result<()> {
+/// What is simulated in virtual time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Simulated {
+    /// The native protocol over a network
+    Native,
+    /// The log on flash
+    Flash,
+    /// The store above it
+    Tier,
+    /// A rack: nodes, coordinator, moves and copies
+    Rack,
+}
+
+/// Runs of these parts, or of all, from `seed` on.
+pub(crate) fn simulate(
+    parts: &[Simulated],
+    (seeds, seed): (u64, u64),
+    totals: &mut Totals,
+) -> anyhow::Result<()> {
+    let parts = if parts.is_empty() { <Simulated as clap::ValueEnum>::value_variants() } else { parts };
+    parts.iter().try_for_each(|part| {
+        let mut tests = match part {
+            Simulated::Native => native_simulation(seeds, seed),
+            Simulated::Flash => flash_simulation(seeds, seed),
+            // A run of this one is as long as fifty of the others.
+            Simulated::Tier => tier_simulation(seeds.div_ceil(50), seed),
+            Simulated::Rack => rack_simulation(seeds, seed),
+        };
+        run_tests(&mut tests, totals)
+    })
+}
+
+/// Clients and servers of the native protocol, and a network that loses, repeats, delays and corrupts.
+fn native_simulation(seeds: u64, seed: u64) -> Command {
     let mut tests = cargo(&["test", "--release", "-p", "minos-node", "--test", "native_simulation"]);
     tests.args(["--", "--nocapture"]);
     tests.env("MINOS_SIMULATION_SEEDS", seeds.to_string()).env("MINOS_SIMULATION_SEED", seed.to_string());
-    run_tests(&mut tests, totals)?;
-    run_tests(&mut flash_simulation(seeds, seed), totals)?;
-    run_tests(&mut rack_simulation(seeds, seed), totals)?;
-    // A run of this one is as long as fifty of those.
-    run_tests(&mut tier_simulation(seeds.div_ceil(50), seed), totals)
+    tests
 }
 
 /// A store and a cache above a device that loses power and fails.
@@ -272,7 +299,9 @@ fn tier_simulation(seeds: u64, seed: u64) -> Command {
 
 /// A rack whose nodes die, move and come back.
 fn rack_simulation(seeds: u64, seed: u64) -> Command {
-    let mut tests = cargo(&["test", "--release", "-p", "minos-unit", "--lib", "simulation::a_"]);
+    let mut tests = cargo(&["test", "--release", "-p", "minos-unit", "--lib", "--"]);
+    // The others are controls.
+    tests.args(["simulation::a_", "simulation::followers_"]);
     tests.env("MINOS_UNIT_SEEDS", seeds.to_string()).env("MINOS_UNIT_SEED", seed.to_string());
     tests
 }
@@ -284,7 +313,8 @@ fn flash_simulation(seeds: u64, seed: u64) -> Command {
     tests
 }
 
-/// Sequences that were never tried before, against memcached, and role changes under load, until the time is over.
+/// Sequences that were never tried before, against memcached, role changes under load, the log on flash and a rack, until
+/// the time is over.
 pub(crate) fn soak(minutes: u64, totals: &mut Totals) -> anyhow::Result<()> {
     setup::install()?;
     let end = Instant::now() + Duration::from_secs(60 * minutes);
@@ -302,6 +332,7 @@ pub(crate) fn soak(minutes: u64, totals: &mut Totals) -> anyhow::Result<()> {
         tests.env("MINOS_ROLE_CHANGES_SEEDS", ROLE_CHANGES_SEEDS.to_string());
         run_tests(&mut tests, totals)?;
         run_tests(&mut flash_simulation(SEQUENCES, seed), totals)?;
+        run_tests(&mut rack_simulation(SEQUENCES, seed), totals)?;
         seed += SEQUENCES;
     }
     println!("{totals}");

@@ -123,7 +123,7 @@ minos_status minos_options_all_writes_once(minos_options *options, bool all_writ
 
 /*
  * The node of a rack's unit that gets a read: "weighted", as the rack balances it, "uniform", or "two-choices", the less
- * busy of two. Default "weighted".
+ * busy of two; or "copies", also nodes of other units, whose copies may be old by their --read-copies. Default "weighted".
  */
 minos_status minos_options_reads(minos_options *options, const char *reads);
 

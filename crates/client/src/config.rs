@@ -40,7 +40,7 @@ pub enum OnceFor {
     AllWrites,
 }
 
-/// Which node of a unit reads an item (RackOut §4).
+/// Which node of the owner's unit reads an item (RackOut §4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReadBy {
     /// Any, as likely as the rack's weights say (RackOut §5.2); each as likely as the others if there are none.
@@ -50,18 +50,22 @@ pub enum ReadBy {
     Uniform,
     /// The one of two, drawn at random, that has fewer unfinished operations of this client.
     TwoChoices,
+    /// Any, or a node of another unit that has a copy, each as likely as the others. A copy may be as old as its node's
+    /// `--read-copies` says.
+    Copies,
 }
 
 impl FromStr for ReadBy {
     type Err = Error;
 
-    /// By the names `weighted`, `uniform` and `two-choices`.
+    /// By the names `weighted`, `uniform`, `two-choices` and `copies`.
     fn from_str(text: &str) -> Result<Self, Error> {
         match text {
             "weighted" => Ok(Self::Weighted),
             "uniform" => Ok(Self::Uniform),
             "two-choices" => Ok(Self::TwoChoices),
-            _ => Err(Error::Option("reads are weighted, uniform or two-choices")),
+            "copies" => Ok(Self::Copies),
+            _ => Err(Error::Option("reads are weighted, uniform, two-choices or copies")),
         }
     }
 }
@@ -146,7 +150,7 @@ options! {
     /// Which operations are executed exactly once. Default [`OnceFor::NotIdempotent`].
     once_for: OnceFor = OnceFor::default(),
 
-    /// Which node of a rack's unit gets a read. Default [`ReadBy::Weighted`].
+    /// Which node of a rack gets a read. Default [`ReadBy::Weighted`].
     read_by: ReadBy = ReadBy::default(),
 
     /// Silence of a node after which another one of its unit gets its reads. Default 50 ms.
@@ -246,7 +250,7 @@ mod tests {
             assert!(matches!(config.check(), Err(Error::Option(_))), "{config:?}");
         }
         assert_eq!(Config::new().check(), Ok(()));
-        assert_eq!("two-choices".parse(), Ok(ReadBy::TwoChoices));
+        assert_eq!(["two-choices", "copies"].map(str::parse), [Ok(ReadBy::TwoChoices), Ok(ReadBy::Copies)]);
         assert!("any".parse::<ReadBy>().is_err());
     }
 }

@@ -45,7 +45,7 @@ pub use bytes::BadBytes;
 pub use coordinator::{Command, Coordinator, Loss, NodeState, Policy, Refused};
 pub use directory::{
     ADDRESS_BYTES_MAX, BadDirectory, COPIES_MAX, Change, Directory, Follower, MICRO_SHARDS_MAX, NODES_MAX,
-    Node, Patch, Place, Standing,
+    Node, Patch, Place, Shown, Standing,
 };
 pub use lease::{BadTerms, Lease, Terms};
 pub use member::{Behind, CopyJob, Member, Permit, Route, Timing, View};

@@ -31,4 +31,6 @@ minos_base::safeguards! {
     FeedLease,
     /// A copy is read only as long as it is fresh.
     Freshness,
+    /// A copy is read only while the directory names it.
+    Listing,
 }

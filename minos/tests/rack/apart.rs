@@ -41,14 +41,24 @@ pub(crate) struct Apart {
 
 /// Processes of a rack, and options.
 pub(crate) struct Plan<'a> {
-    pub(crate) nodes: usize,
+    /// The unit of each node.
+    pub(crate) nodes: &'a [u32],
     pub(crate) coordinators: usize,
     /// Options of each coordinator.
     pub(crate) keep: &'a str,
+    /// Options of each node.
+    pub(crate) serve: &'a str,
     /// Options of coordinators and nodes.
     pub(crate) common: &'a str,
     /// Time that commands wait for a node.
     pub(crate) timeout: &'a str,
+}
+
+impl<'a> Plan<'a> {
+    /// One coordinator, and commands that wait for so long.
+    pub(crate) fn new(timeout: &'a str) -> Self {
+        Self { nodes: &[], coordinators: 1, keep: "", serve: "", common: "", timeout }
+    }
 }
 
 fn local(port: u16) -> SocketAddr {
@@ -64,14 +74,15 @@ fn minos(words: &[String]) -> Command {
 impl Apart {
     /// Starts the processes; returns them with the addresses of the nodes for clients of both protocols.
     pub(crate) fn start(folder: &Path, plan: &Plan) -> (Self, Vec<(SocketAddr, u32)>, Vec<SocketAddr>) {
-        let Plan { nodes, coordinators, keep, common, timeout } = *plan;
+        let Plan { nodes: units, coordinators, keep, serve, common, timeout } = *plan;
+        let nodes = units.len();
         let secret = folder.join("secret");
         std::fs::write(&secret, SECRET).unwrap();
         std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
         let (links, clients) = (free_ports(coordinators + nodes), free_ports(nodes));
         let native: Vec<SocketAddr> = (0..nodes).map(|_| local(free_ports(8))).collect();
-        let peer =
-            |node: usize| format!("0@{}={}", local(links + (coordinators + node) as u16), native[node]);
+        let link = |node: usize| local(links + (coordinators + node) as u16);
+        let peer = |node: usize| format!("{}@{}={}", units[node], link(node), native[node]);
         let peers = (0..nodes).map(peer).collect::<Vec<_>>().join(",");
         let at: Vec<_> = (0..coordinators).map(|number| local(links + number as u16)).collect();
         let common = format!("--rack local --peers {peers} --rack-secret {} {common}", secret.display());
@@ -85,7 +96,7 @@ impl Apart {
             words(&format!(
                 "serve --node {node} --memcached {memcached} --native {native} --region {} --coordinator {called} \
                  --hash-seed 7 --memory 32m --workers 2 --pin off --poll sleep --ends-with-parent \
-                 --rack-timeout {timeout} {common}",
+                 --rack-timeout {timeout} {serve} {common}",
                 region.display()
             ))
         };

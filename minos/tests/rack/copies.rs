@@ -91,12 +91,12 @@ fn a_node_without_its_memory_is_replaced() {
 /// False if a busy machine has let another node lose its lease, beside that which is lost on purpose: there is one copy.
 fn is_replaced_without_its_memory() -> bool {
     let mut rack = rack("copies");
-    let at = rack.coordinator();
+    let coordinators = rack.coordinators();
     let mut clients: Vec<Client> = [0, 2, 3].map(|node| rack.client(node)).into();
     (0..KEYS).for_each(|key| store(&mut clients[key % 3], key, 0));
     // When node 2 is lost, the copies that were at node 1 are complete again.
     [(1, [0, 2, 3]), (2, [0, 1, 3])].into_iter().all(|(lost, others)| {
-        let (looked, silent) = with_silent(&at, || {
+        let (looked, silent) = with_silent(&coordinators, || {
             rack.lose(lost, false);
             let mut clients = others.map(|node| rack.client(node));
             let looked = (0..KEYS).try_for_each(|key| look(&mut clients[key % 3], key, 0));
@@ -118,14 +118,14 @@ fn a_copy_outlives_an_owner_that_begins_anew() {
 /// As [`is_replaced_without_its_memory`].
 fn outlives_its_owner() -> bool {
     let mut rack = rack("copies");
-    let at = rack.coordinator();
+    let coordinators = rack.coordinators();
     let (mut client, mut owner) = (rack.client(0), rack.client(1));
     let is_owned = |key: &String| rack.operate(&format!("where {key}")).ends_with("node 1\n");
     let keys: Vec<String> = (0..).map(|number| format!("own{number}")).filter(is_owned).take(50).collect();
     for key in &keys {
         insist(|| client.set(key, b"before"), |said| said == "STORED");
     }
-    let ((is_copied, gone), silent) = with_silent(&at, || {
+    let ((is_copied, gone), silent) = with_silent(&coordinators, || {
         [2, 3].into_iter().for_each(|node| rack.signal(node, Signal::STOP));
         // Nobody waits for replies to these.
         let changes: String = keys.iter().map(|key| format!("set {key} 0 0 5\r\nafter\r\n")).collect();

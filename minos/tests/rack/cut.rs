@@ -2,28 +2,34 @@
 
 use std::{
     collections::BTreeMap,
-    io::{BufRead as _, BufReader, Write as _},
+    io::{self, BufRead as _, BufReader, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    thread,
     time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
 
-use crate::machines::SECRET;
+use crate::{
+    counts::{self, Counters},
+    kills::Over,
+    machines::SECRET,
+    up::{PATIENCE, is_copied},
+};
 
+const COORDINATOR: &str = "10.99.0.1:6999";
 const TIMEOUT: Duration = Duration::from_millis(500);
 const KEYS: usize = 12;
 
-/// Two namespaces with a cable between them, and a node in each.
+/// Two namespaces with a cable between them, and a node in each; perhaps a coordinator in the first.
 struct Machines {
-    nodes: Vec<Child>,
+    /// Of all such pairs of this process.
+    number: usize,
+    processes: Vec<Child>,
     folder: TempDir,
-}
-
-fn name(machine: usize) -> String {
-    format!("minos-{}-{machine}", std::process::id())
 }
 
 fn ip(words: &str) -> bool {
@@ -32,30 +38,84 @@ fn ip(words: &str) -> bool {
 }
 
 impl Machines {
-    /// `None` where namespaces are not permitted.
+    /// Nodes without a coordinator; `None` where namespaces are not permitted.
     fn start() -> Option<Self> {
-        let [one, other] = [0, 1].map(name);
-        let mut machines = Self { nodes: Vec::new(), folder: tempfile::tempdir().unwrap() };
+        let mut machines = Self::wired()?;
+        machines.serve("--peers 10.99.0.1:7000,10.99.0.2:7000");
+        Some(machines)
+    }
+
+    /// The same with a coordinator at the first machine, each node in a unit of its own, and these options of both.
+    fn coordinated(coordinate: &str, serve: &str) -> Option<Self> {
+        const PEERS: &str = "--peers 0@10.99.0.1:7000,1@10.99.0.2:7000";
+        let mut machines = Self::wired()?;
+        let keep = machines.folder.path().join("directory");
+        let coordinate =
+            format!("rack coordinate --listen {COORDINATOR} --directory {} {coordinate}", keep.display());
+        machines.spawn(0, &format!("{coordinate} {PEERS}"));
+        machines.serve(&format!("--coordinator {COORDINATOR} {PEERS} {serve}"));
+        Some(machines)
+    }
+
+    fn wired() -> Option<Self> {
+        static PAIRS: AtomicUsize = AtomicUsize::new(0);
+        let number = PAIRS.fetch_add(1, Relaxed);
+        let machines = Self { number, processes: Vec::new(), folder: tempfile::tempdir().unwrap() };
+        let [one, other] = [0, 1].map(|machine| machines.name(machine));
         let cable = format!("-n {one} link add cable type veth peer name cable netns {other}");
         if !ip(&format!("netns add {one}")) || !ip(&format!("netns add {other}")) || !ip(&cable) {
             return None;
         }
-        let secret = machines.folder.path().join("secret");
-        std::fs::write(&secret, SECRET).unwrap();
+        std::fs::write(machines.secret(), SECRET).unwrap();
         for machine in 0..2 {
-            assert!(ip(&format!("-n {} addr add 10.99.0.{}/24 dev cable", name(machine), machine + 1)));
-            assert!(ip(&format!("-n {} link set cable up", name(machine))));
-        }
-        for machine in 0..2 {
-            let mut command = Command::new("ip");
-            command.args(["netns", "exec", &name(machine), env!("CARGO_BIN_EXE_minos"), "serve"]);
-            command.arg("--memcached").arg(machines.path(machine));
-            command.args(["--rack", "r", "--peers", "10.99.0.1:7000,10.99.0.2:7000", "--hash-seed", "7"]);
-            command.args(["--node", &machine.to_string(), "--memory", "32m", "--workers", "1"]);
-            command.args(["--rack-timeout", "500ms", "--pin", "off", "--rack-secret"]).arg(&secret);
-            machines.nodes.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+            let name = machines.name(machine);
+            assert!(ip(&format!("-n {name} addr add 10.99.0.{}/24 dev cable", machine + 1)));
+            assert!(ip(&format!("-n {name} link set cable up")) && ip(&format!("-n {name} link set lo up")));
         }
         Some(machines)
+    }
+
+    /// Starts a node on each machine.
+    fn serve(&mut self, options: &str) {
+        for machine in 0..2 {
+            let clients = self.path(machine);
+            self.spawn(
+                machine,
+                &format!(
+                    "serve --node {machine} --memcached {} --hash-seed 7 --memory 32m --workers 1 --rack-timeout 500ms --pin off \
+                     {options}",
+                    clients.display()
+                ),
+            );
+        }
+    }
+
+    fn spawn(&mut self, machine: usize, line: &str) {
+        let process = self.command(machine, line).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        self.processes.push(process.unwrap());
+    }
+
+    /// A command line of the program on a machine, as part of the rack.
+    fn command(&self, machine: usize, line: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name(machine), env!("CARGO_BIN_EXE_minos")]);
+        command.args(line.split_ascii_whitespace()).args(["--rack", "r", "--rack-secret"]).arg(self.secret());
+        command
+    }
+
+    /// What the coordinator answers to an operator.
+    fn operate(&self, line: &str) -> String {
+        let line = format!("rack {line} --coordinator {COORDINATOR}");
+        let output = self.command(0, &line).output().unwrap();
+        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+    }
+
+    fn name(&self, machine: usize) -> String {
+        format!("minos-{}-{}-{machine}", std::process::id(), self.number)
+    }
+
+    fn secret(&self) -> PathBuf {
+        self.folder.path().join("secret")
     }
 
     fn path(&self, machine: usize) -> PathBuf {
@@ -66,19 +126,21 @@ impl Machines {
         Client::connect(&self.path(machine))
     }
 
-    fn cut(&self, is_cut: bool) {
-        assert!(ip(&format!("-n {} link set cable {}", name(0), if is_cut { "down" } else { "up" })));
+    /// Pulls the cable out of a machine, or plugs it in again. The machine loses its address meanwhile.
+    fn cut(&self, machine: usize, is_cut: bool) {
+        let state = if is_cut { "down" } else { "up" };
+        assert!(ip(&format!("-n {} link set cable {state}", self.name(machine))));
     }
 }
 
 impl Drop for Machines {
     fn drop(&mut self) {
-        for node in &mut self.nodes {
-            let _ = node.kill();
-            let _ = node.wait();
+        for process in &mut self.processes {
+            let _ = process.kill();
+            let _ = process.wait();
         }
         (0..2).for_each(|machine| {
-            ip(&format!("netns del {}", name(machine)));
+            ip(&format!("netns del {}", self.name(machine)));
         });
     }
 }
@@ -148,12 +210,13 @@ impl Client {
     }
 }
 
+fn skip() {
+    eprintln!("SKIPPED: network namespaces are not permitted here, so no network was cut");
+}
+
 #[test]
 fn a_cut_network_fails_commands_and_heals() {
-    let Some(machines) = Machines::start() else {
-        eprintln!("SKIPPED: network namespaces are not permitted here, so no network was cut");
-        return;
-    };
+    let Some(machines) = Machines::start() else { return skip() };
     let mut client = machines.client(0);
     machines.client(1);
     let mut number = 0;
@@ -168,12 +231,12 @@ fn a_cut_network_fails_commands_and_heals() {
     assert_eq!(rounds(&mut client, 500), 500);
     // Shorter than the time-out, longer, and so long that the kernel gives the links up.
     for cut in [300, 1500, 8000].map(Duration::from_millis) {
-        machines.cut(true);
+        machines.cut(0, true);
         let (mut tried, mut served) = (0, 0);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(cut);
-                machines.cut(false);
+                machines.cut(0, false);
             });
             let began = Instant::now();
             while began.elapsed() < cut {
@@ -202,4 +265,169 @@ fn a_cut_network_fails_commands_and_heals() {
     let mut other = machines.client(1);
     other.may_hold = client.may_hold;
     assert!((0..KEYS).all(|key| other.read(key)));
+}
+
+/// What becomes of the micro-shards of a node that is cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// They wait for it.
+    Wait,
+    /// Others begin them without items.
+    Begin,
+    /// Others go on with their copies.
+    GoOn,
+}
+
+/// A client of a machine that expects anything to fail.
+struct Caller {
+    path: PathBuf,
+    stream: Option<BufReader<UnixStream>>,
+}
+
+impl Caller {
+    fn of(machines: &Machines, machine: usize) -> Self {
+        Self { path: machines.path(machine), stream: None }
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        if stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    fn say(&mut self, command: &str) -> io::Result<String> {
+        if self.stream.is_none() {
+            let stream = UnixStream::connect(&self.path)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            self.stream = Some(BufReader::new(stream));
+        }
+        let stream = self.stream.as_mut().ok_or(io::ErrorKind::NotConnected)?;
+        stream.get_mut().write_all(command.as_bytes())?;
+        self.line()
+    }
+
+    /// The first line of the answer; none if the connection ends.
+    fn ask(&mut self, command: &str) -> Option<String> {
+        self.say(command).inspect_err(|_| self.stream = None).ok()
+    }
+
+    /// Creates a counter; the reply says so, or that it is there.
+    fn create(&mut self, key: usize, count: u64) -> Option<String> {
+        self.ask(&format!("add {} 0 0 {}\r\n{count}\r\n", counts::name(key), count.to_string().len()))
+    }
+
+    /// Increments a counter, which may have been lost with its node.
+    fn increment(&mut self, key: usize, begun: u64, fate: Fate) -> Option<u64> {
+        let said = self.ask(&format!("incr {} 1\r\n", counts::name(key)))?;
+        if said == "NOT_FOUND" {
+            assert_eq!(fate, Fate::Begin, "{} is lost", counts::name(key));
+            return (self.create(key, begun)? == "STORED").then_some(begun);
+        }
+        said.parse().ok()
+    }
+
+    /// The value of a counter, if it is told. One that is not there may have been lost.
+    fn find(&mut self, key: usize, fate: Fate) -> Option<Option<Vec<u8>>> {
+        let said = self.ask(&format!("get {}\r\n", counts::name(key)))?;
+        if said == "END" {
+            return (fate != Fate::Begin).then_some(None);
+        }
+        let lines = said.starts_with("VALUE ").then(|| [self.line(), self.line()])?;
+        let [Ok(value), Ok(_)] = lines else {
+            self.stream = None;
+            return None;
+        };
+        Some(Some(value.into_bytes()))
+    }
+}
+
+/// Waits until something is so.
+fn wait_until(mut is_so: impl FnMut() -> bool, what: impl Fn() -> String) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "{}", what());
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A node that hears neither the coordinator nor others stops answering when its lease is over. It joins again later.
+#[test]
+fn a_node_that_is_cut_off_answers_nothing_old_and_joins_again() {
+    for (fate, coordinate, serve) in [
+        (Fate::Wait, "--lost wait", ""),
+        (Fate::Begin, "--lost drop", ""),
+        (Fate::GoOn, "--copies 2", "--acknowledge copies"),
+    ] {
+        let Some(machines) = Machines::coordinated(coordinate, serve) else { return skip() };
+        cut_off(&machines, fate);
+    }
+}
+
+fn cut_off(machines: &Machines, fate: Fate) {
+    let state = || format!("{fate:?}: {}", machines.operate("state"));
+    let mut inside = Caller::of(machines, 0);
+    let mut is_there = |key| inside.create(key, 0).is_some_and(|said| said.ends_with("STORED"));
+    wait_until(|| (0..counts::KEYS).all(&mut is_there), state);
+    let mut theirs = Vec::new();
+    let is_theirs =
+        |key: &usize| machines.operate(&format!("where {}", counts::name(*key))).ends_with("node 1\n");
+    let has_some = || {
+        // A node that was late may have lost what is its own.
+        machines.operate("balance");
+        theirs = (0..counts::KEYS).filter(is_theirs).collect();
+        !theirs.is_empty() && (fate != Fate::GoOn || is_copied(&state()))
+    };
+    wait_until(has_some, state);
+    assert!(theirs.len() < counts::KEYS, "{theirs:?}");
+    let (counters, is_over) = (&Counters::default(), &AtomicBool::new(false));
+    thread::scope(|scope| {
+        let over = Over(is_over);
+        let turns = move || (0..counts::KEYS).cycle().take_while(move |_| !is_over.load(Relaxed));
+        scope.spawn(move || {
+            for key in turns() {
+                counters.count(key, |begun| inside.increment(key, begun, fate));
+            }
+        });
+        let mut reader = Caller::of(machines, 1);
+        scope.spawn(move || {
+            for key in turns() {
+                counters.read(key, || reader.find(key, fate));
+            }
+        });
+        cut_and_heal(machines, fate, counters, &theirs);
+        drop(over);
+    });
+    eprintln!("{fate:?}: {} reads, {:?} counts", counters.check(Duration::ZERO), counters.acknowledged());
+}
+
+/// Cuts the second node off until its lease is over and the others go on, if they do, and lets it join again.
+fn cut_and_heal(machines: &Machines, fate: Fate, counters: &Counters, theirs: &[usize]) {
+    let state = || format!("{fate:?}: {}", machines.operate("state"));
+    let all: Vec<usize> = (0..counts::KEYS).collect();
+    // The first count after this may have begun before it.
+    let wait_for = |keys: &[usize]| {
+        let before = counters.acknowledged();
+        wait_until(|| keys.iter().all(|&key| counters.acknowledged()[key] > before[key] + 1), state);
+    };
+    wait_for(&all);
+    machines.cut(1, true);
+    wait_until(|| state().contains("node 1 unit 1 member silent"), state);
+    let before = counters.acknowledged();
+    if fate == Fate::Wait {
+        wait_for(&all.iter().copied().filter(|key| !theirs.contains(key)).collect::<Vec<_>>());
+    } else {
+        wait_for(&all);
+    }
+    let mut outside = Caller::of(machines, 1);
+    let answered = all.iter().find(|&&key| counters.read(key, || outside.find(key, fate)));
+    assert_eq!(answered, None, "{fate:?}: a node without a lease answers");
+    let is_the_same = |key: &usize| counters.acknowledged()[*key] == before[*key];
+    assert!(fate != Fate::Wait || theirs.iter().all(is_the_same), "{fate:?}: somebody counts");
+    machines.cut(1, false);
+    wait_until(|| all.iter().all(|&key| counters.read(key, || outside.find(key, fate))), state);
+    wait_for(&all);
+    wait_until(|| state().contains("node 1 unit 1 member alive"), state);
 }

@@ -27,7 +27,8 @@ const STANDS_BY: &str = "error: this coordinator does not lead";
 fn rack(etcd: &Server, lease: &str) -> Rack {
     let keep = format!("--etcd http://{} --etcd-ttl 5s", etcd.address());
     let common = format!("--rack-lease {lease}");
-    let plan = Plan { nodes: NODES, coordinators: 2, keep: &keep, common: &common, timeout: "1s" };
+    let nodes = [0; NODES];
+    let plan = Plan { nodes: &nodes, coordinators: 2, keep: &keep, common: &common, ..Plan::new("1s") };
     Rack::planned(tempfile::tempdir_in("/dev/shm").unwrap(), &plan)
 }
 

@@ -12,8 +12,6 @@ use std::{
 
 use minos_base::seeded_stream;
 use minos_client::{Config, Error, OnceFor, StoreOptions, blocking::Client as Native};
-use minos_net::Address;
-use minos_node::coordinator::ask;
 use minos_testkit::{
     Client,
     history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with, forget_premature},
@@ -21,7 +19,7 @@ use minos_testkit::{
 use rand::{RngExt as _, rngs::StdRng};
 use rustix::process::Signal;
 
-use crate::up::{PATIENCE, Rack, insist, is_copied};
+use crate::up::{Coordinators, PATIENCE, Rack, insist, is_copied};
 
 pub(crate) const NODES: usize = 3;
 const CLIENTS: u32 = 4;
@@ -207,13 +205,13 @@ fn record(rack: &mut Rack, seed: u64, trouble: Trouble) -> Vec<Event> {
 }
 
 /// What is done, and the nodes that the coordinator does not hear meanwhile.
-pub(crate) fn with_silent<T>(at: &Address, act: impl FnOnce() -> T) -> (T, BTreeSet<String>) {
+pub(crate) fn with_silent<T>(at: &Coordinators, act: impl FnOnce() -> T) -> (T, BTreeSet<String>) {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let watcher = scope.spawn(|| {
             let mut silent = BTreeSet::new();
             while !is_over.load(Relaxed) {
-                let state = ask(at, None, "status").unwrap_or_default();
+                let state = at.ask("status").unwrap_or_default();
                 let nodes = state.lines().filter(|line| line.contains(" silent "));
                 silent.extend(nodes.filter_map(|line| line.split(' ').nth(1).map(str::to_owned)));
                 thread::sleep(Duration::from_millis(20));
@@ -386,31 +384,44 @@ fn clients_see_one_order_while_keys_move_between_machines() {
 #[test]
 fn no_acknowledged_change_is_lost_with_a_node() {
     let rounds = std::env::var("MINOS_RACK_LOSSES").ok().and_then(|text| text.parse().ok()).unwrap_or(LOSSES);
-    keep_what_was_acknowledged(rounds, false);
+    keep_what_was_acknowledged(rounds, || {
+        let options = ["--native", "--unit-size", "2", "--copies", "2", "--"];
+        let rack = Rack::up(
+            NODES,
+            &[&options[..], &["--acknowledge", "copies", "--rack-timeout", "100ms"]].concat(),
+        );
+        rack.wait_until_copied();
+        rack
+    });
+}
+
+#[test]
+fn no_acknowledged_change_is_lost_with_a_node_on_another_machine() {
+    keep_what_was_acknowledged(LOSSES / 2, || Rack::apart_with_copies(&[0, 0, 1], "100ms"));
 }
 
 /// A node that has lost its memory begins with empty flash.
 #[test]
 fn no_acknowledged_change_is_lost_with_a_node_above_flash() {
-    keep_what_was_acknowledged(LOSSES / 2, true);
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    keep_what_was_acknowledged(LOSSES / 2, || {
+        let of_rack = tempfile::tempdir_in(folder.path()).unwrap().keep();
+        let flash = format!("--flash={}:64m", of_rack.display());
+        let options = ["--native", "--unit-size", "2", "--copies", "2", &flash, "--"];
+        let rack = Rack::up(
+            NODES,
+            &[&options[..], &["--acknowledge", "copies", "--rack-timeout", "100ms"]].concat(),
+        );
+        rack.wait_until_copied();
+        rack
+    });
 }
 
-fn keep_what_was_acknowledged(rounds: u64, is_above_flash: bool) {
+fn keep_what_was_acknowledged(rounds: u64, up: impl Fn() -> Rack) {
     let mut left = rounds;
     let mut seeds = 0..10 * rounds;
     while left > 0 {
-        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let flash = [&*format!("--flash={}:64m", folder.path().display())];
-        let mut rack = Rack::up(
-            NODES,
-            &[
-                &["--native", "--unit-size", "2", "--copies", "2"][..],
-                if is_above_flash { &flash } else { &[] },
-                &["--", "--acknowledge", "copies", "--rack-timeout", "100ms"],
-            ]
-            .concat(),
-        );
-        rack.wait_until_copied();
+        let mut rack = up();
         // Once two nodes were lost at the same time, a new one is needed.
         while left > 0 && keeps_what_it_acknowledged(&mut rack, seeds.next().expect("nodes get processors")) {
             left -= 1;
@@ -420,8 +431,8 @@ fn keep_what_was_acknowledged(rounds: u64, is_above_flash: bool) {
 
 /// False if a busy machine has let a second node lose its lease, beside that which is lost on purpose: there is one copy.
 fn keeps_what_it_acknowledged(rack: &mut Rack, seed: u64) -> bool {
-    let at = rack.coordinator();
-    let ((mut history, is_copied), silent) = with_silent(&at, || {
+    let coordinators = rack.coordinators();
+    let ((mut history, is_copied), silent) = with_silent(&coordinators, || {
         let history = record(rack, seed, Trouble::Losses);
         (history, is_copied_again(rack))
     });

@@ -3,6 +3,7 @@
 mod apart;
 mod binary;
 mod copies;
+mod counts;
 mod cut;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -13,6 +14,7 @@ mod keeper;
 mod kills;
 mod machines;
 mod native;
+mod native_copies;
 mod pipelines;
 mod up;
 

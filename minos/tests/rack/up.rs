@@ -9,6 +9,8 @@ use std::{
 };
 
 use minos_net::Address;
+use minos_node::coordinator::ask_leader;
+use minos_proto::native::Secret;
 use minos_testkit::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -16,6 +18,7 @@ use tempfile::TempDir;
 use crate::{
     apart::{Apart, Plan},
     keeper::Keeper,
+    machines::SECRET,
 };
 
 /// Micro-shards of such a rack.
@@ -31,6 +34,21 @@ enum Host {
     Up(Child, std::io::Lines<BufReader<ChildStdout>>),
     /// The test.
     Apart(Apart),
+}
+
+/// The coordinators of a rack.
+pub(crate) struct Coordinators {
+    at: Vec<Address>,
+    /// What they want to be proven, if they listen at addresses.
+    secret: Option<Secret>,
+}
+
+impl Coordinators {
+    /// The answer to a line of the one that leads.
+    pub(crate) fn ask(&self, line: &str) -> std::io::Result<String> {
+        let secrets = self.secret.as_slice();
+        ask_leader(&self.at, (!secrets.is_empty()).then_some(("local", secrets)), line)
+    }
 }
 
 /// A rack.
@@ -85,7 +103,18 @@ impl Rack {
     pub(crate) fn apart(nodes: usize, timeout: &str) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let keep = format!("--directory {}", folder.path().join("directory").display());
-        Self::planned(folder, &Plan { nodes, coordinators: 1, keep: &keep, common: "", timeout })
+        Self::planned(folder, &Plan { nodes: &vec![0; nodes], keep: &keep, ..Plan::new(timeout) })
+    }
+
+    /// The same, with a copy of everything in another unit, which a change has reached when it is acknowledged.
+    pub(crate) fn apart_with_copies(units: &[u32], timeout: &str) -> Self {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let keep = format!("--directory {} --copies 2", folder.path().join("directory").display());
+        let serve = "--acknowledge copies";
+        let plan = Plan { nodes: units, keep: &keep, serve, ..Plan::new(timeout) };
+        let rack = Self::planned(folder, &plan);
+        rack.wait_until_copied();
+        rack
     }
 
     /// Such a rack with these processes.
@@ -166,8 +195,19 @@ impl Rack {
         minos_node::coordinator::ask(&self.coordinator(), None, line).unwrap()
     }
 
+    /// The coordinators, for other threads than that of the test.
+    pub(crate) fn coordinators(&self) -> Coordinators {
+        match &self.host {
+            Host::Up(..) => Coordinators { at: vec![self.coordinator()], secret: None },
+            Host::Apart(apart) => {
+                let at = apart.at.iter().copied().map(Address::Tcp).collect();
+                Coordinators { at, secret: Some(SECRET.parse().unwrap()) }
+            }
+        }
+    }
+
     /// Where the coordinator of a rack on one machine listens.
-    pub(crate) fn coordinator(&self) -> Address {
+    fn coordinator(&self) -> Address {
         Address::Unix(self.folder.path().join("coordinator"))
     }
 

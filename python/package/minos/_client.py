@@ -53,7 +53,8 @@ class Client:
         secret is a line of the server's --native-secret-file, as `minos secret` prints it. With all_writes_once the
         server executes every write exactly once, and not only those that must not be repeated.
         reads chooses the node of a rack's unit that gets a read: "weighted", as the rack balances it, "uniform", or
-        "two-choices", the less busy of two.
+        "two-choices", the less busy of two; or "copies", also nodes of other units, whose copies may be old by their
+        --read-copies.
         """
         self._native = native(
             address,

@@ -1,13 +1,15 @@
 //! Assigns operations to lanes.
 
-use minos_proto::native::{Detail, HEADER_BYTES, OpFlags, Operation as Record, TAG_BYTES, Welcome, padded};
+use minos_proto::native::{
+    Detail, HEADER_BYTES, OpFlags, Opcode, Operation as Record, TAG_BYTES, Welcome, padded,
+};
 
 use super::{
     Core, OpId,
     link::Link,
     operation::{Operation, Phase},
 };
-use crate::{Error, Request};
+use crate::{Error, ReadBy, Request};
 
 /// The reason why an operation is in no lane.
 enum Obstacle {
@@ -194,14 +196,16 @@ fn record_bytes(request: &Request, is_deferred: bool) -> usize {
     request.verb.opcode().head_bytes() + request.key.len() + value_bytes
 }
 
-pub(super) fn record(id: OpId, operation: &Operation, is_deferred: bool) -> Record<'_> {
+pub(super) fn record(id: OpId, operation: &Operation, is_deferred: bool, read_by: ReadBy) -> Record<'_> {
     let Operation { request, .. } = operation;
     let creates = if request.initial.is_some() { OpFlags::CREATE } else { OpFlags::NONE };
     let once = if operation.once.is_some() { OpFlags::ONCE } else { OpFlags::NONE };
     let deferred = if is_deferred { OpFlags::DEFERRED } else { OpFlags::NONE };
+    let reads_copies = read_by == ReadBy::Copies && request.verb.opcode() == Opcode::Get;
+    let copies = if reads_copies { OpFlags::COPIES } else { OpFlags::NONE };
     Record {
         opcode: request.verb.opcode(),
-        flags: creates | once | deferred,
+        flags: creates | once | deferred | copies,
         request: id.0,
         hash: operation.hash,
         key: &request.key,

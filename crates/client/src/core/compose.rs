@@ -163,7 +163,8 @@ impl Core {
                 lanes.pop(0);
                 continue;
             };
-            let record = record(id, operation, is_deferred(operation, limit_bytes, is_sealed));
+            let is_deferred = is_deferred(operation, limit_bytes, is_sealed);
+            let record = record(id, operation, is_deferred, self.config.read_by);
             if !composer.push_operation(&record) {
                 break;
             }

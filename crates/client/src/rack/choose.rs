@@ -3,31 +3,48 @@
 use minos_proto::native::padded;
 use rand::{RngExt, rngs::SmallRng};
 
-use super::{FIRST, Router, Seat, map::Unit};
+use super::{
+    FIRST, Router, Seat,
+    map::{Holder, Map, Unit},
+};
 use crate::{ReadBy, Request, core::below};
 
 /// The destination of an operation.
 pub(super) struct Choice {
     pub(super) seat: usize,
-    /// True if another node of the unit could execute it.
+    /// True if another node could execute it.
     pub(super) is_movable: bool,
+    /// True if it reads a copy in another unit.
+    pub(super) is_copy: bool,
+}
+
+impl Choice {
+    /// A node that is the only one to execute it.
+    pub(super) fn fixed(seat: usize) -> Self {
+        Self { seat, is_movable: false, is_copy: false }
+    }
 }
 
 impl Router {
     /// The seat for an operation; `None` if its owner cannot be reached.
-    pub(super) fn choose(&mut self, request: &Request) -> Option<Choice> {
-        let fixed = |seat| Choice { seat, is_movable: false };
-        let Some(map) = &mut self.map else { return Some(fixed(FIRST)) };
+    pub(super) fn choose(&mut self, request: &Request, now_ns: u64) -> Option<Choice> {
+        let Some(map) = &mut self.map else { return Some(Choice::fixed(FIRST)) };
         if !request.verb.names_item() {
             let others = map.seats().find(|&seat| !self.seats[seat].is_away());
             let first = (!self.seats[FIRST].is_away()).then_some(FIRST);
-            return Some(fixed(first.or(others).unwrap_or(FIRST)));
+            return Some(Choice::fixed(first.or(others).unwrap_or(FIRST)));
         }
-        let (owner, unit) = map.owner(&request.key);
+        let owner = map.owner(&request.key);
         if request.verb.writes() {
-            return owner.map(fixed);
+            return owner.seat.map(Choice::fixed);
         }
-        let unit = &mut map.units[unit];
+        let is_closed = !self.config.open_loop;
+        if self.config.read_by == ReadBy::Copies
+            && let Some(seat) = draw_copy(map, &owner, &self.seats, now_ns)
+        {
+            return Some(Choice { seat, is_movable: is_closed, is_copy: true });
+        }
+        let unit = &mut map.units[owner.unit];
         let bytes = padded(request.verb.opcode().head_bytes() + request.key.len());
         let seat = match &mut unit.batch {
             Some((seat, left_bytes)) if *left_bytes >= bytes && !self.seats[*seat].is_away() => {
@@ -40,16 +57,28 @@ impl Router {
                 seat
             }
         };
-        let is_movable = unit.seats.len() > 1 && !self.config.open_loop;
-        Some(Choice { seat, is_movable })
+        let is_movable = is_closed && unit.seats.len() > 1;
+        Some(Choice { seat, is_movable, is_copy: false })
     }
 
     /// Lets the next reads choose their nodes anew.
     pub(super) fn end_batches(&mut self) {
         if let Some(map) = &mut self.map {
             map.units.iter_mut().for_each(|unit| unit.batch = None);
+            if self.config.read_by == ReadBy::Copies {
+                map.luck = self.dice.random();
+            }
         }
     }
+}
+
+/// A copy of what this owner has, as often as each node that can answer is as likely as the others.
+fn draw_copy(map: &Map, owner: &Holder, seats: &[Seat], now_ns: u64) -> Option<usize> {
+    let copies = map.copies(owner.micro_shard).filter(|&seat| seats[seat].reads_copies(now_ns));
+    let awake = map.units[owner.unit].seats.iter().filter(|&&seat| !seats[seat].is_away());
+    let count = copies.clone().count() + awake.count();
+    let drawn = (map.luck as usize).checked_rem(count)?;
+    copies.into_iter().nth(drawn)
 }
 
 /// Draws a node of a unit, one that answers if there is any.
@@ -67,7 +96,7 @@ pub(super) fn draw(unit: &Unit, seats: &[Seat], by: ReadBy, dice: &mut SmallRng)
     let mut one = || awake().nth(below(count, dice) as usize);
     let first = one()?;
     Some(match by {
-        ReadBy::Weighted | ReadBy::Uniform => first,
+        ReadBy::Weighted | ReadBy::Uniform | ReadBy::Copies => first,
         ReadBy::TwoChoices => {
             let second = one()?;
             let load = |seat: usize| seats[seat].core.unfinished();

@@ -2,11 +2,11 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use minos_proto::native::DIRECTORY_WEIGHTS;
-use minos_unit::{Directory, Weights};
+use minos_proto::native::{DIRECTORY_COPIES, DIRECTORY_WEIGHTS};
+use minos_unit::{Shown, Weights};
 
 use super::{FIRST, Learning, Router, map::Map, route::DIRECTORY};
-use crate::{Error, Outcome, Request, Verb, core::below};
+use crate::{Error, Outcome, ReadBy, Request, Verb, core::below};
 
 /// Time after a failure in which the directory is not asked for.
 const REST_NS: u64 = 20_000_000;
@@ -56,7 +56,8 @@ impl Router {
 
     fn ask_directory(&mut self, now_ns: u64) {
         let request = Request::new(Verb::Directory, Vec::new()).tag(DIRECTORY);
-        let request = Request { flags: DIRECTORY_WEIGHTS, ..request };
+        let copies = if self.config.read_by == ReadBy::Copies { DIRECTORY_COPIES } else { 0 };
+        let request = Request { flags: DIRECTORY_WEIGHTS | copies, ..request };
         let teller = self.teller.take().filter(|&seat| !self.seats[seat].is_away());
         let (seat, request) = match &self.map {
             None => (FIRST, request),
@@ -75,30 +76,33 @@ impl Router {
 
     /// Takes over the directory that has come, or asks again.
     pub(super) fn on_directory(&mut self, result: Result<Outcome, Error>, now_ns: u64) {
-        let directory = match result {
-            Ok(Outcome::Text(bytes)) => Directory::decode_with_weights(&bytes).ok(),
+        let shown = match result {
+            Ok(Outcome::Text(bytes)) => Shown::decode(&bytes).ok(),
             _ => None,
         };
         self.rests_until_ns = now_ns.saturating_add(REST_NS);
-        match directory {
-            Some((directory, weights)) => {
+        match shown {
+            Some(shown) => {
                 self.learning = Learning::Known;
-                self.adopt(&directory, now_ns);
-                self.weigh(weights);
+                self.adopt(&shown, now_ns);
+                self.weigh(shown.weights);
             }
             None => self.learning = Learning::Wanted { from_ns: self.rests_until_ns },
         }
     }
 
     /// Goes by another directory from now on, unless the one at hand is newer.
-    fn adopt(&mut self, directory: &Directory, now_ns: u64) {
+    fn adopt(&mut self, shown: &Shown, now_ns: u64) {
         let Some(welcome) = self.seats[FIRST].core.directory() else { return };
         let direction_seed = welcome.direction_seed;
-        if self.map.as_ref().is_some_and(|map| map.epoch() >= directory.epoch()) {
+        if self.map.as_ref().is_some_and(|map| map.epoch() >= shown.directory.epoch()) {
             return;
         }
         self.seats[FIRST].core.stay();
-        let map = Map::new(directory, direction_seed, |address| self.seat_for(address, now_ns));
+        let mut map = Map::new(&shown.directory, direction_seed, |address| self.seat_for(address, now_ns));
+        if self.config.read_by == ReadBy::Copies {
+            map.note_copies(shown);
+        }
         self.map = Some(map);
         self.parked.iter_mut().for_each(|parked| parked.due_ns = now_ns);
         self.unpark(now_ns);

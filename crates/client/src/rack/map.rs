@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use minos_base::hash_key;
 use minos_rack::{Alias, MicroShards, ServerId};
-use minos_unit::{Directory, Weights};
+use minos_unit::{Directory, Shown, Weights};
 
 /// Nodes that read each other's memory.
 #[derive(Debug, Default)]
@@ -29,6 +29,19 @@ pub(super) struct Map {
     owners: Vec<u16>,
     nodes: Vec<Node>,
     pub(super) units: Vec<Unit>,
+    /// Micro-shards, in order, and the seats of nodes of other units that have copies; none unless copies are read.
+    copies: Vec<(u32, usize)>,
+    /// Decides for each key whether a copy is read, as long as a batch lasts: so keys for one node share datagrams.
+    pub(super) luck: u32,
+}
+
+/// Who reads and writes a key.
+pub(super) struct Holder {
+    pub(super) micro_shard: u32,
+    /// The seat of the owner, if it can be reached.
+    pub(super) seat: Option<usize>,
+    /// The place of its unit.
+    pub(super) unit: usize,
 }
 
 #[derive(Debug)]
@@ -67,7 +80,26 @@ impl Map {
             owners,
             nodes,
             units: units.into_iter().map(|(_, unit)| unit).collect(),
+            copies: Vec::new(),
+            luck: 0,
         }
+    }
+
+    /// From now on copies are known: of all micro-shards where the ring puts them, and of hot ones where nodes say.
+    pub(super) fn note_copies(&mut self, shown: &Shown) {
+        let micro_shards = self.micro_shards.iter();
+        let usual = micro_shards.flat_map(|it| shown.directory.wanted(it).map(move |node| (it, node)));
+        let all = usual.chain(shown.copies.iter().copied());
+        self.copies = all.filter_map(|(it, node)| Some((it.0, self.seat_of(node.0)?))).collect();
+        self.copies.sort_unstable();
+        self.copies.dedup();
+    }
+
+    /// The seats of the copies of a micro-shard.
+    pub(super) fn copies(&self, micro_shard: u32) -> impl Iterator<Item = usize> + Clone {
+        let from = self.copies.partition_point(|(other, _)| *other < micro_shard);
+        let those = self.copies[from..].iter().take_while(move |(other, _)| *other == micro_shard);
+        those.map(|(_, seat)| *seat)
     }
 
     /// Reads go by these weights.
@@ -91,15 +123,16 @@ impl Map {
         self.nodes.len()
     }
 
-    /// The seat of the owner of a key, if it can be reached, and the place of its unit.
-    pub(super) fn owner(&self, key: &[u8]) -> (Option<usize>, usize) {
-        let owner = self.owner_of(key);
-        (owner.seat, owner.unit)
+    /// The owner of a key.
+    pub(super) fn owner(&self, key: &[u8]) -> Holder {
+        let micro_shard = self.micro_shard(key);
+        let Node { unit, seat, .. } = *self.owner_of(micro_shard);
+        Holder { micro_shard, seat, unit }
     }
 
     /// The number of the owner of a key.
     pub(super) fn owner_number(&self, key: &[u8]) -> u32 {
-        self.owner_of(key).number
+        self.owner_of(self.micro_shard(key)).number
     }
 
     /// The seat of the node with this number.
@@ -108,9 +141,12 @@ impl Map {
         self.nodes[at].seat
     }
 
-    fn owner_of(&self, key: &[u8]) -> &Node {
-        let micro_shard = self.micro_shards.of(hash_key(key, self.direction_seed));
-        &self.nodes[usize::from(self.owners[micro_shard.0 as usize])]
+    fn micro_shard(&self, key: &[u8]) -> u32 {
+        self.micro_shards.of(hash_key(key, self.direction_seed)).0
+    }
+
+    fn owner_of(&self, micro_shard: u32) -> &Node {
+        &self.nodes[usize::from(self.owners[micro_shard as usize])]
     }
 
     /// The seats of all nodes that can be reached.

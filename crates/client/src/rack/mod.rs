@@ -2,8 +2,8 @@
 //!
 //! The calls are those of a [`Core`]. The client begins with the first server that it was told. If that is a node of a
 //! rack, it gets the rack's directory there. Then an operation that writes goes to the owner of its key, and one that
-//! reads to a node of the owner's unit ([`ReadBy`](crate::ReadBy)); reads that are submitted together share a node, so
-//! that they share datagrams. A node that does not own a key, or cannot read it, names the owner, who gets the
+//! reads to a node of the owner's unit, or to a copy ([`ReadBy`](crate::ReadBy)); reads that are submitted together
+//! share a node, so that they share datagrams. A node that does not own a key, or cannot read it, names the owner, who gets the
 //! operation then. If a node is silent, another one of its unit gets the reads.
 
 mod choose;
@@ -39,6 +39,10 @@ use crate::{
 
 /// Operations of the client itself at one node: the directory and a probe.
 const OWN_MAX: usize = 2;
+
+/// Reads of copies that a node may refuse one after another, before they go elsewhere for a while.
+const REFUSED_COPIES_MAX: u32 = 8;
+const COPIES_REST_NS: u64 = 100_000_000;
 
 /// The server at which the client begins.
 const FIRST: usize = 0;
@@ -84,12 +88,29 @@ struct Seat {
     is_silent: bool,
     /// A probe is under way there.
     is_probed: bool,
+    /// Reads of copies that it has refused one after another.
+    refused_copies: u32,
+    /// Its copies are not read before.
+    rests_until_ns: u64,
 }
 
 impl Seat {
     /// True if reads are better sent to another node.
     fn is_away(&self) -> bool {
         self.is_silent || self.core.is_draining()
+    }
+
+    /// True if its copies may be read.
+    fn reads_copies(&self, now_ns: u64) -> bool {
+        now_ns >= self.rests_until_ns && !self.is_away()
+    }
+
+    /// Notes that it has not read a copy: the value is large, or the copy is not there, or not fresh.
+    fn refuse_copy(&mut self, now_ns: u64) {
+        self.refused_copies = self.refused_copies.saturating_add(1);
+        if self.refused_copies >= REFUSED_COPIES_MAX {
+            self.rests_until_ns = now_ns.saturating_add(COPIES_REST_NS);
+        }
     }
 }
 
@@ -146,7 +167,7 @@ impl Router {
         let operations_max = (self.config.operations_max + OWN_MAX).min(OPERATIONS_MAX);
         let config = self.config.clone().operations_max(operations_max);
         let core = Core::new(config, server, self.random.random(), now_ns)?.in_rack();
-        Ok(Seat { core, is_silent: false, is_probed: false })
+        Ok(Seat { core, is_silent: false, is_probed: false, refused_copies: 0, rests_until_ns: 0 })
     }
 
     /// Adds servers to begin at, should the first one not answer: other nodes of the rack, servers of the same items, or
@@ -308,7 +329,7 @@ impl Router {
             self.on_completion(at, completion, now_ns);
         }
         while let Some(stray) = self.seats[at].core.poll_stray() {
-            self.on_stray(stray, now_ns);
+            self.on_stray(at, stray, now_ns);
         }
     }
 

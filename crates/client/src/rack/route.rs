@@ -37,13 +37,14 @@ impl Router {
         if request.verb == Verb::Flush && !matches!(self.learning, Learning::Alone) {
             return self.send_to_all(id, request, now_ns);
         }
-        match self.choose(&request) {
-            Some(Choice { seat, is_movable }) => self.send(id, seat, is_movable, request, now_ns),
+        match self.choose(&request, now_ns) {
+            Some(choice) => self.send(id, choice, request, now_ns),
             None => self.park(id, request, UNKNOWN_WAIT_NS, now_ns),
         }
     }
 
-    fn send(&mut self, id: OpId, seat: usize, is_movable: bool, request: Request, now_ns: u64) {
+    fn send(&mut self, id: OpId, choice: Choice, request: Request, now_ns: u64) {
+        let Choice { seat, is_movable, is_copy } = choice;
         let Some(slot) = self.slots.get_mut(id) else { return };
         let timeout = match slot.at {
             None => request.timeout,
@@ -53,7 +54,7 @@ impl Router {
         if slot.at.is_some() && timeout.is_some_and(|left| left.is_zero()) {
             return self.end(id, request.key, Err(Error::TimedOut { was_sent: true }));
         }
-        slot.is_movable = is_movable;
+        (slot.is_movable, slot.is_copy) = (is_movable, is_copy);
         let request = Request { tag: id.0.into(), timeout, ..request };
         match self.seats[seat].core.submit(request, now_ns) {
             Ok(inner) => {
@@ -80,7 +81,7 @@ impl Router {
             slot.left = seats.len();
         }
         for seat in seats {
-            self.send(id, seat, false, request.clone(), now_ns);
+            self.send(id, Choice::fixed(seat), request.clone(), now_ns);
         }
     }
 
@@ -119,6 +120,9 @@ impl Router {
         }
         let id = OpId(tag as u32);
         let Some(slot) = self.slots.get_mut(id) else { return };
+        if slot.is_copy && result.is_ok() {
+            self.seats[at].refused_copies = 0;
+        }
         slot.left -= 1;
         if slot.left > 0 {
             slot.error = slot.error.take().or(result.err());
@@ -136,11 +140,12 @@ impl Router {
     }
 
     /// Sends an operation to the owner that a node has named.
-    pub(super) fn on_stray(&mut self, stray: Stray, now_ns: u64) {
+    pub(super) fn on_stray(&mut self, at: usize, stray: Stray, now_ns: u64) {
         let Stray { request, owner, epoch, .. } = stray;
         let id = OpId(request.tag as u32);
-        if self.slots.get_mut(id).is_none() {
-            return;
+        let Some(slot) = self.slots.get_mut(id) else { return };
+        if slot.is_copy {
+            self.seats[at].refuse_copy(now_ns);
         }
         if self.map.as_ref().is_some_and(|map| u64::from(map.epoch()) < epoch) {
             self.want_directory(now_ns);
@@ -156,7 +161,7 @@ impl Router {
         slot.strays += 1;
         match slot.strays {
             STRAYS_BEYOND.. => self.end(id, request.key, Err(Error::NotOwner)),
-            ..=STRAYS_AT_ONCE => self.send(id, seat, false, request, now_ns),
+            ..=STRAYS_AT_ONCE => self.send(id, Choice::fixed(seat), request, now_ns),
             strays => self.park(id, request, STRAY_WAIT_NS * u64::from(strays), now_ns),
         }
     }

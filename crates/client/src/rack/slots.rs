@@ -12,6 +12,8 @@ pub(super) struct Slot {
     pub(super) at: Option<(usize, OpId)>,
     /// True if another node could execute it: it reads, and was not sent to its owner on purpose.
     pub(super) is_movable: bool,
+    /// True if it reads a copy there.
+    pub(super) is_copy: bool,
     /// Times that a node named another owner.
     pub(super) strays: u32,
     /// Times that it waited for its key to be somewhere.
@@ -24,7 +26,17 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn new(tag: u64, deadline_ns: u64) -> Self {
-        Self { tag, deadline_ns, at: None, is_movable: false, strays: 0, waits: 0, left: 1, error: None }
+        Self {
+            tag,
+            deadline_ns,
+            at: None,
+            is_movable: false,
+            is_copy: false,
+            strays: 0,
+            waits: 0,
+            left: 1,
+            error: None,
+        }
     }
 }
 

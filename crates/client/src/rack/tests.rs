@@ -7,10 +7,10 @@ use minos_proto::native::{
     WELCOME_BYTES, Welcome, WelcomeFlags, operations,
 };
 use minos_rack::{Alias, MicroShard, MicroShards, ServerId, UnitId};
-use minos_unit::{Change, Directory, Node, Place, Standing, Weights};
+use minos_unit::{Change, Directory, Follower, Node, Place, Shown, Standing, Weights};
 use proptest::prelude::*;
 
-use super::{Router, choose::draw, map::Unit};
+use super::{COPIES_REST_NS, REFUSED_COPIES_MAX, Router, choose::draw, map::Unit};
 use crate::{Config, Error, Outcome, ReadBy, Request, Verb};
 
 const SEED: u64 = 5;
@@ -314,6 +314,50 @@ fn other_choices_ignore_the_weights() {
     }
 }
 
+/// Two nodes, each a unit, with one micro-shard that node 0 owns.
+fn two_units(copies: u32) -> Directory {
+    let mut nodes = directory().nodes().to_vec();
+    nodes[1].unit = UnitId(1);
+    moved(&Directory::new(MicroShards::new(1).unwrap(), copies, nodes).unwrap(), 0)
+}
+
+#[test]
+fn copies_are_read_if_that_is_wanted_and_as_long_as_they_answer() {
+    let copies = || Config::new().read_by(ReadBy::Copies);
+    let mut world = World::with(copies(), &two_units(2));
+    world.call(Verb::Put).unwrap();
+    assert!((0.4..0.6).contains(&world.part_of_first(1000)));
+    // Whoever refuses many of them is left alone for a while.
+    world.nodes[1].names = Some(0);
+    world.nodes.iter_mut().for_each(|node| node.executed.clear());
+    let begun_ns = world.now_ns;
+    (0..2000).for_each(|_| drop(world.call(Verb::Get).unwrap()));
+    let (executed, rests) = (world.executed(Opcode::Get), (world.now_ns - begun_ns) / COPIES_REST_NS);
+    let refused_max = REFUSED_COPIES_MAX as usize + rests as usize;
+    assert!(executed[0] == 2000 && (1..=refused_max).contains(&executed[1]), "{executed:?} {rests}");
+    // It is asked again once it answers.
+    world.nodes[1].names = None;
+    world.now_ns += COPIES_REST_NS;
+    assert!((0.4..0.6).contains(&world.part_of_first(1000)));
+    world.call(Verb::Put).unwrap();
+    assert_eq!(world.writes()[1], 0);
+    let mut world = World::of(&two_units(2));
+    world.call(Verb::Put).unwrap();
+    assert_eq!(world.part_of_first(100), 1.0);
+}
+
+#[test]
+fn copies_of_hot_micro_shards_are_told() {
+    let directory = two_units(1);
+    let follower = Follower { node: ServerId(1), number: 1, is_safe: false };
+    let followers = BTreeMap::from([(MicroShard(0), vec![follower])]);
+    let directory = directory.changed(Change { followers, ..Change::default() }).unwrap();
+    let shown = [directory.encode_places(), Shown::NO_WEIGHTS.to_vec(), directory.encode_copies()].concat();
+    let mut world = World::new(Config::new().read_by(ReadBy::Copies), &shown, directory.epoch());
+    world.call(Verb::Put).unwrap();
+    assert!((0.4..0.6).contains(&world.part_of_first(1000)));
+}
+
 #[test]
 fn a_node_that_tells_what_it_cannot_show_is_asked_seldom() {
     let mut world = World::of(&directory());
@@ -377,12 +421,14 @@ proptest! {
         noise in prop::option::of(prop::collection::vec(any::<u8>(), 0..200)),
     ) {
         let parts = BTreeMap::from([(ServerId(0), 1), (ServerId(1), 2)]);
-        let mut bytes = [directory().encode(), Weights::new(1, parts).unwrap().encode()].concat();
+        let directory = two_units(2);
+        let weights = Weights::new(1, parts).unwrap().encode();
+        let mut bytes = [directory.encode_places(), weights, directory.encode_copies()].concat();
         for (index, byte) in changes {
             let at = index.index(bytes.len());
             bytes[at] = byte;
         }
-        let mut world = World::new(Config::new(), &noise.unwrap_or(bytes), 2);
+        let mut world = World::new(Config::new().read_by(ReadBy::Copies), &noise.unwrap_or(bytes), 2);
         for verb in [Verb::Get, Verb::Put, Verb::Get] {
             // Its owner may be where no node is.
             let result = world.call(verb);

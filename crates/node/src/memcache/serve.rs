@@ -139,8 +139,9 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
         let is_timed = *end == looked_at;
         let executed = run::<D, M, P>(cx, session, ((command, bytes), is_timed), *lookup, requests_left, tx);
         cx.holes.fill(bytes);
-        // In a rack without a coordinator there are no followers.
-        if M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed) {
+        // In a rack without a coordinator there are no followers. Most commands change nothing by their kind.
+        let matters = M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed);
+        if matters && command.request.may_change() {
             session.has_changed |= executed.has_changed(&command.request);
         }
         if M::HAS_FLASH && command.request.may_change() {

@@ -121,13 +121,13 @@ impl<M: Mode> Executed<M> {
         Self { next, unread: if is_fetch { Unread::All } else { Unread::Nothing } }
     }
 
-    /// True if the command may have changed something: replies may have to wait for that. A command that goes on later
-    /// changes something then.
+    /// True if a command that may change something may have done so: replies may have to wait for that. A command that goes
+    /// on later changes something then.
     pub(super) fn has_changed(&self, request: &Request<'_>) -> bool {
         match self.next {
-            Next::Fetch(_) => matches!(request, Request::GetMany(_)) && request.may_change(),
+            Next::Fetch(_) => matches!(request, Request::GetMany(_)),
             Next::Away(Work::Receive { .. } | Work::Finish { .. }) => false,
-            _ => request.may_change(),
+            _ => true,
         }
     }
 

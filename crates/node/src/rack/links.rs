@@ -603,13 +603,17 @@ impl<M: Mode, P: Poller> Links<M, P> {
     }
 
     /// Gives up the commands whose time is over.
+    #[inline]
     pub(crate) fn give_up_late(&mut self, rack: &RackView<M>, now: Instant) {
+        if self.is_opening || self.under_way > 0 {
+            self.give_up(rack, now);
+        }
+    }
+
+    fn give_up(&mut self, rack: &RackView<M>, now: Instant) {
         let counters = &rack.counters;
         if self.is_opening {
             self.go_on_opening(rack, now);
-        }
-        if self.under_way == 0 {
-            return;
         }
         for number in 0..self.links.len() {
             let link = &mut self.links[number];

@@ -25,7 +25,7 @@ pub(crate) use attach::{Attacher, memory_path};
 pub(crate) use holes::{Forwards, Holes};
 pub(crate) use links::Links;
 pub(crate) use member::{Driver, Visitors};
-pub(crate) use owners::{Intent, Owner, Rack, RackView};
+pub(crate) use owners::{Intent, Owner, Rack, RackView, ShownDirectory};
 pub(crate) use readers::News;
 pub(crate) use remote::{Remote, read};
 pub(crate) use routes::{Guard, Right};

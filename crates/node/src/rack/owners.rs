@@ -19,7 +19,7 @@ use super::{
     heat::Heats,
     notes::Notes,
     readers::Readers,
-    routes::{NOWHERE, Right, Routes},
+    routes::{NOWHERE, Routes, Term},
 };
 
 /// Changes that a worker notes in one turn, at most.
@@ -53,14 +53,29 @@ pub(crate) struct Rack<M: Mode> {
     micro_shards: MicroShards,
     direction_seed: u64,
     pub(crate) routes: Routes,
-    /// The directory for native clients, and its epoch.
-    directory: Mutex<(Arc<[u8]>, u64)>,
+    directory: Mutex<ShownDirectory>,
     /// The weights for native clients.
     pub(crate) readers: Readers,
     /// Changes for followers.
     pub(crate) handing: Handing,
     pub(crate) heats: Heats,
     neighbours: Box<[Mutex<Neighbour<M>>]>,
+}
+
+/// The directory for native clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ShownDirectory {
+    pub(crate) places: Arc<[u8]>,
+    /// The copies that are not where the ring puts them.
+    pub(crate) copies: Arc<[u8]>,
+    pub(crate) epoch: u64,
+}
+
+impl ShownDirectory {
+    fn of(directory: &Directory) -> Self {
+        let (places, copies) = (directory.encode_places().into(), directory.encode_copies().into());
+        Self { places, copies, epoch: u64::from(directory.epoch()) }
+    }
 }
 
 /// Another node of the unit.
@@ -91,7 +106,7 @@ impl<M: Mode> Rack<M> {
             micro_shards: directory.micro_shards(),
             direction_seed: config.direction_seed(),
             routes: Routes::new(config.micro_shards, workers),
-            directory: Mutex::new((directory.encode_places().into(), 0)),
+            directory: Mutex::new(ShownDirectory { epoch: 0, ..ShownDirectory::of(&directory) }),
             neighbours: config.nodes.iter().enumerate().map(neighbour).collect(),
             config,
         }
@@ -125,7 +140,7 @@ impl<M: Mode> Rack<M> {
 
     /// Gives native clients another directory.
     pub(crate) fn show(&self, directory: &Directory) {
-        let shown = (directory.encode_places().into(), u64::from(directory.epoch()));
+        let shown = ShownDirectory::of(directory);
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         self.routes.raise();
         self.readers.news.tell_epoch(directory.epoch());
@@ -231,16 +246,19 @@ pub(crate) struct RackView<M: Mode> {
     noticed: u64,
     /// The number of this node; that of no node while it has no lease.
     me: u16,
-    right: Option<Right>,
+    /// The right of this turn to answer, if this node has it.
+    term: Option<Term>,
     /// True if copies are fresh enough to be read in this turn.
     reads_copies: bool,
-    directory: (Arc<[u8]>, u64),
+    directory: ShownDirectory,
     tables: Box<[Option<Table<M>>]>,
     /// Changes of this turn to micro-shards that are being copied.
     changes: RefCell<Vec<(u32, KeyHash)>>,
     has_lost_changes: Cell<bool>,
     /// Changes to micro-shards that are followed, since the last hand-over, and the number of that.
     handed: RefCell<(Vec<(u32, KeyHash)>, u64)>,
+    /// True if some nodes are to be told of reads.
+    has_notes: Cell<bool>,
     /// Bursts until the next of which the first request is counted.
     until_sample: Cell<u32>,
     weights: Arc<[u8]>,
@@ -265,14 +283,15 @@ impl<M: Mode> RackView<M> {
             version: 0,
             noticed: 0,
             me: NOWHERE - 1,
-            right: None,
+            term: None,
             reads_copies: false,
-            directory: (Arc::default(), 0),
+            directory: ShownDirectory::default(),
             tables,
             weights: Arc::default(),
             changes: RefCell::default(),
             has_lost_changes: Cell::new(false),
             handed: RefCell::default(),
+            has_notes: Cell::new(false),
             until_sample: Cell::new(0),
             rack,
         };
@@ -284,8 +303,12 @@ impl<M: Mode> RackView<M> {
     #[inline]
     pub(crate) fn refresh(&mut self, now: Instant) {
         self.refresh_routes();
-        (self.right, self.reads_copies) = self.rack.routes.rights(now);
-        self.me = if self.right.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
+        let routes = &self.rack.routes;
+        if self.term.is_none_or(|term| !routes.is_within(&term, now)) {
+            self.term = routes.term(now);
+            self.me = if self.term.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
+        }
+        self.reads_copies = self.term.is_some() && routes.is_fresh(now);
     }
 
     /// Takes over what has changed, within a turn: the right to answer stays that of its beginning.
@@ -319,8 +342,8 @@ impl<M: Mode> RackView<M> {
     }
 
     /// What the answers of this turn have to pass, if micro-shards may move.
-    pub(crate) fn right(&self) -> Option<Right> {
-        self.right
+    pub(crate) fn term(&self) -> Option<Term> {
+        self.term
     }
 
     #[cold]
@@ -358,10 +381,7 @@ impl<M: Mode> RackView<M> {
             return None;
         }
         let node = match intent() {
-            Intent::ReadCopy if self.reads_copies && routes.is_copied(micro_shard) => {
-                self.counters.copy_reads.count();
-                return None;
-            }
+            Intent::ReadCopy if self.reads_copy(micro_shard) => return None,
             Intent::Read | Intent::ReadCopy => routes.reader(micro_shard),
             Intent::Change => routes.writer(micro_shard).unwrap_or(NOWHERE),
         };
@@ -369,7 +389,19 @@ impl<M: Mode> RackView<M> {
             return None;
         }
         // A turn without a lease reads nothing anywhere, and forwards nothing.
-        Some(Owner { node: if self.right.is_some() { node } else { NOWHERE }, micro_shard })
+        Some(Owner { node: if self.term.is_some() { node } else { NOWHERE }, micro_shard })
+    }
+
+    /// True if a read of a micro-shard is answered from the copy here, which is fresh now: the request has arrived.
+    pub(crate) fn reads_copy(&self, micro_shard: u32) -> bool {
+        let routes = &self.rack.routes;
+        // A copy is given up before others are said to be fresh, so that it must not have been given up before that.
+        let may_read = self.reads_copies && routes.is_copied(micro_shard);
+        let reads = may_read && routes.is_fresh(Instant::now()) && routes.is_copied(micro_shard);
+        if reads {
+            self.counters.copy_reads.count();
+        }
+        reads
     }
 
     /// True for some bursts, whose first request is to be counted.
@@ -393,7 +425,7 @@ impl<M: Mode> RackView<M> {
 
     /// The node to forward a command for a micro-shard to, if there is one now.
     pub(crate) fn destination(&self, micro_shard: u32) -> Option<u16> {
-        self.right?;
+        self.term?;
         self.rack.routes.writer(micro_shard).filter(|node| *node != NOWHERE)
     }
 
@@ -451,9 +483,9 @@ impl<M: Mode> RackView<M> {
         self.rack.handing.is_confirmed(number)
     }
 
-    /// The bytes of the directory, and its epoch.
-    pub(crate) fn directory(&self) -> (&[u8], u64) {
-        (&self.directory.0, self.directory.1)
+    /// The directory for native clients.
+    pub(crate) fn directory(&self) -> &ShownDirectory {
+        &self.directory
     }
 
     /// The bytes of the weights; none without weights.
@@ -510,6 +542,7 @@ impl<M: Mode> RackView<M> {
         });
         if let (Answer::Found(_), Some(slot)) = (&answer, noted) {
             notes.add(get.hash, slot);
+            self.has_notes.set(true);
             self.counters.remote_noted.count();
         }
         answer
@@ -521,7 +554,11 @@ impl<M: Mode> RackView<M> {
     }
 
     /// Calls `send` with each node and the frame of notes for it.
+    #[inline]
     pub(crate) fn take_notes(&self, mut send: impl FnMut(usize, &[u8])) {
+        if !self.has_notes.take() {
+            return;
+        }
         for (node, table) in self.tables.iter().enumerate() {
             table.iter().for_each(|table| table.notes.take(|frame| send(node, frame)));
         }

@@ -32,6 +32,8 @@ pub(crate) const NOWHERE: u16 = NODE;
 
 /// Most changes of a micro-shard that are noted at a time; with more, its move has to begin again.
 const NOTES_MAX: usize = 1 << 18;
+/// The end of a lease that has none: in a century.
+const FOR_EVER_US: u64 = 100 * 365 * 24 * 3600 * 1_000_000;
 /// Longest time between two looks whether a pass has become pointless.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -62,18 +64,32 @@ pub(crate) struct Routes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Right(u64);
 
+/// A right, and until when a turn has it at least.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Term {
+    pub(crate) right: Right,
+    until: Instant,
+}
+
 /// Lets answers of a turn leave, as long as this node has had the right to give them since the turn began. A process may
 /// be stopped at any moment: somebody else may have got the right meanwhile.
 #[derive(Clone, Copy)]
 pub(crate) struct Guard<'a> {
     pub(crate) routes: &'a Routes,
-    pub(crate) right: Option<Right>,
+    pub(crate) term: Option<Term>,
 }
 
 impl Guard<'_> {
     /// True if answers may leave now. A turn without the right has touched no item.
     pub(crate) fn may_answer(&self) -> bool {
-        self.is_still(self.right)
+        let Some(term) = &self.term else { return true };
+        let now = Instant::now();
+        self.routes.is_within(term, now) || self.routes.right(now) == Some(term.right)
+    }
+
+    /// The right of the turn.
+    pub(crate) fn right(&self) -> Option<Right> {
+        self.term.map(|term| term.right)
     }
 
     /// True if this node has had a right since it was given, or needs none.
@@ -220,16 +236,21 @@ impl Routes {
         (self.now_us(now) < self.lease_until_us.load(Ordering::SeqCst)).then_some(Right(number))
     }
 
-    /// The right to answer from now on, if this node has it, and whether copies may be read. Where that does not depend on
-    /// the time, nothing is computed from it.
+    /// The right to answer from now on, if this node has it.
+    pub(crate) fn term(&self, now: Instant) -> Option<Term> {
+        let right = self.right(now)?;
+        let until_us = self.lease_until_us.load(Ordering::SeqCst).min(FOR_EVER_US);
+        // The end may be that of another lease.
+        let is_its_own = self.lease.load(Ordering::SeqCst) == right.0;
+        let until = if is_its_own { self.zero + Duration::from_micros(until_us) } else { now };
+        Some(Term { right, until })
+    }
+
+    /// True if this node has had a right since the term was given. The end of a lease only grows, so that most turns need not
+    /// compute with times.
     #[inline]
-    pub(crate) fn rights(&self, now: Instant) -> (Option<Right>, bool) {
-        let right = if self.lease_until_us.load(Ordering::SeqCst) == u64::MAX {
-            Some(Right(self.lease.load(Ordering::SeqCst)))
-        } else {
-            self.right(now)
-        };
-        (right, right.is_some() && self.is_fresh(now))
+    pub(crate) fn is_within(&self, term: &Term, now: Instant) -> bool {
+        now < term.until && self.lease.load(Ordering::SeqCst) == term.right.0
     }
 
     /// Begins to note the changes of a micro-shard, with none.
@@ -269,6 +290,7 @@ impl Routes {
     }
 
     /// True if copies may be read.
+    #[inline]
     pub(crate) fn is_fresh(&self, now: Instant) -> bool {
         let until_us = self.fresh_until_us.load(Ordering::SeqCst);
         until_us > 0 && self.now_us(now) < until_us
@@ -358,6 +380,25 @@ mod tests {
         assert_eq!(routes.right(at(150)), right);
         routes.hold(2, 400);
         assert_ne!(routes.right(at(300)), right);
+    }
+
+    #[test]
+    fn a_term_lasts_as_long_as_its_lease_was_known_to_last() {
+        let routes = Routes::new(1, 1);
+        let at = |us| routes.zero + Duration::from_micros(us);
+        assert!(routes.term(at(0)).is_none());
+        routes.hold(1, 100);
+        let term = routes.term(at(50)).unwrap();
+        assert!(Some(term.right) == routes.right(at(50)) && routes.is_within(&term, at(99)));
+        routes.hold(1, 200);
+        assert!(
+            !routes.is_within(&term, at(100)) && routes.is_within(&routes.term(at(100)).unwrap(), at(199))
+        );
+        // A lease with a gap before it.
+        routes.hold(2, 400);
+        assert!(!routes.is_within(&term, at(99)));
+        routes.hold_for_ever();
+        assert!(routes.is_within(&routes.term(at(50)).unwrap(), at(1 << 50)));
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let until = match &self.shared.tier {
             Some(tier) if holds_replies(tier) => Until::Synced(tier.sync()),
             // Its followers may have it by now: then it goes on in this turn.
-            _ => Until::Followed(self.owed().unwrap_or(0), self.guard().and_then(|guard| guard.right)),
+            _ => Until::Followed(self.owed().unwrap_or(0), self.guard().and_then(|guard| guard.right())),
         };
         self.held.push_back((holder, until));
         self.mine.holds.store(true, Relaxed);

@@ -30,8 +30,15 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 
     /// Moves bytes from and to other nodes, and goes on with the connections whose commands are answered; true if
     /// there was work.
+    #[inline]
     pub(super) fn serve_forwards(&mut self) -> bool {
+        let Some(links) = &self.links else { return false };
+        let is_idle = links.is_empty();
         self.hand_over();
+        !is_idle && self.serve_links()
+    }
+
+    fn serve_links(&mut self) -> bool {
         let mut found = false;
         loop {
             let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return found };
@@ -51,6 +58,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     }
 
     /// Hands the changes of this turn over to those who follow them.
+    #[inline]
     fn hand_over(&self) {
         self.rack.iter().for_each(RackView::hand_over);
         self.datagrams.iter().for_each(|datagrams| datagrams.native.hand_over());
@@ -69,7 +77,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     #[inline]
     pub(crate) fn guard(&self) -> Option<Guard<'s>> {
         let (rack, view) = (self.shared.rack.as_ref()?, self.rack.as_ref()?);
-        view.is_managed().then(|| Guard { routes: &rack.routes, right: view.right() })
+        view.is_managed().then(|| Guard { routes: &rack.routes, term: view.term() })
     }
 
     /// Takes over what has changed in the rack, and says so to whoever waits for it.

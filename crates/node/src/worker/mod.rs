@@ -178,7 +178,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
                 watch(step, found);
             }
         }
-        let forwarded = self.links.is_some() && self.serve_forwards();
+        let forwarded = self.serve_forwards();
         self.release() || forwarded || seen.worked
     }
 

@@ -24,7 +24,9 @@ mod transfer;
 pub use composer::Composer;
 pub use directory::{Access, HELLO_BYTES, Hello, WELCOME_BYTES, Welcome, WelcomeFlags};
 pub use header::{Flags, Header, Kind, Reason, refusal_of, version_of};
-pub use operation::{DIRECTORY_WEIGHTS, Detail, OpFlags, Opcode, Operation, Operations, operations};
+pub use operation::{
+    DIRECTORY_COPIES, DIRECTORY_WEIGHTS, Detail, OpFlags, Opcode, Operation, Operations, operations,
+};
 pub use records::{Record, Records};
 pub use reply::{Replies, ReplyRecord, Status, replies};
 pub use seal::{BadSecret, SealKey, SealKeys, Secret};

@@ -18,6 +18,8 @@ use super::{
 
 /// In the `item_flags` of a DIRECTORY: the client reads weights, too.
 pub const DIRECTORY_WEIGHTS: u32 = 1;
+/// In the `item_flags` of a DIRECTORY: the client reads copies, too, and wants to know of those that the ring does not name.
+pub const DIRECTORY_COPIES: u32 = 2;
 
 coded! {
     /// The operation. A record of an unknown one is well formed, and so can be answered.
@@ -102,6 +104,8 @@ impl OpFlags {
     pub const CREATE: Self = Self(2);
     /// The value is not in the record: it comes in fragments, [`Detail::value_bytes`] in all.
     pub const DEFERRED: Self = Self(4);
+    /// A GET that may be answered from a copy in another unit, which may be as old as the rack allows.
+    pub const COPIES: Self = Self(8);
 }
 
 /// The fields that only opcodes from [`Opcode::LONG_MIN`] on have; all zero for the others.

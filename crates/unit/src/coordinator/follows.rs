@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use minos_rack::{MicroShard, ServerId};
 
-use super::{Coordinator, relief::Relief};
+use super::{Coordinator, Peer, relief::Relief};
 use crate::{
-    Change, Directory, Follower, MoveId, Place, Progress, Pull, Report,
+    Change, Directory, Follower, MoveId, Place, Progress, Pull,
     switches::{Safeguard, is_on},
 };
 
@@ -102,10 +102,10 @@ impl Coordinator {
 
     /// True if an owner answers, and has its items. A process that has not said so yet may have lost them.
     fn is_owner_fit(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> bool {
-        let has_items = |report: &Report| {
-            report.epoch >= place.epoch && !report.is_withdrawn && !report.lacking.contains(&micro_shard)
+        let has_items = |peer: &Peer| {
+            peer.report.epoch >= place.epoch && !peer.report.is_withdrawn && !peer.lacks(micro_shard)
         };
-        let is_whole = self.peers.get(&place.node).is_some_and(|peer| has_items(&peer.report));
+        let is_whole = self.peers.get(&place.node).is_some_and(has_items);
         place.is_serving && self.is_alive(now_us, place.node) && is_whole
     }
 

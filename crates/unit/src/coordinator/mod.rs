@@ -123,11 +123,20 @@ pub struct NodeState<'a> {
 #[derive(Debug)]
 struct Peer {
     unit: UnitId,
+    /// What it lacks is in order.
     report: Report,
     /// Those of the report.
     moves: HashMap<MoveId, Progress>,
     /// When the last lease has run out.
     until_us: u64,
+}
+
+impl Peer {
+    /// True if the node has said that it has lost the items.
+    fn lacks(&self, micro_shard: MicroShard) -> bool {
+        // A node may lack all of them, and each is looked for.
+        self.report.lacking.binary_search(&micro_shard).is_ok()
+    }
 }
 
 /// A move under way.
@@ -333,7 +342,8 @@ impl Coordinator {
             || self.wished.iter().any(|(_, to)| *to == id)
     }
 
-    fn on_report(&mut self, now_us: u64, report: Report, effects: &mut Vec<Effect>) {
+    fn on_report(&mut self, now_us: u64, mut report: Report, effects: &mut Vec<Effect>) {
+        report.lacking.sort_unstable();
         let known = self.peers.get(&report.node).map(|peer| &peer.report);
         let order = |report: &Report| (report.incarnation, report.sent_us);
         if known.is_some_and(|known| order(&report) <= order(known)) {

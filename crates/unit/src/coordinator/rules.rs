@@ -117,10 +117,9 @@ impl Coordinator {
         if drained.is_some() || is_lost || is_dead && self.heir(now_us, micro_shard).is_some() {
             return Some(Place { is_serving: false, ..place });
         }
-        let report = self.peers.get(&place.node).map(|peer| &peer.report);
-        let report = report.filter(|report| report.epoch >= place.epoch)?;
-        if !report.lacking.contains(&micro_shard) {
-            return report.is_withdrawn.then_some(place);
+        let peer = self.peers.get(&place.node).filter(|peer| peer.report.epoch >= place.epoch)?;
+        if !peer.lacks(micro_shard) {
+            return peer.report.is_withdrawn.then_some(place);
         }
         // Its unit may still read the memory that it has lost.
         let is_replaced = self.may_lose(place.node) || self.heir(now_us, micro_shard).is_some();
@@ -158,8 +157,8 @@ impl Coordinator {
 
     /// True if the node has said that it has lost the items.
     fn lacks(&self, micro_shard: MicroShard, place: Place) -> bool {
-        let report = self.peers.get(&place.node).map(|peer| &peer.report);
-        report.is_some_and(|it| it.epoch >= place.since && it.lacking.contains(&micro_shard))
+        let peer = self.peers.get(&place.node);
+        peer.is_some_and(|peer| peer.report.epoch >= place.since && peer.lacks(micro_shard))
     }
 
     /// True once no node answers from the memory of the owner that was. One that has its items has withdrawn its word there;

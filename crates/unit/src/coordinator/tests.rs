@@ -246,6 +246,30 @@ fn an_old_report_grants_nothing() {
     assert_eq!(rack.orders[&ServerId(0)].lease, Some(3));
 }
 
+#[test]
+fn what_a_node_lacks_is_taken_from_it_in_whatever_order_it_is_told() {
+    let mut rack = Rack::new(2, Policy { loss: Loss::Allowed, ..POLICY });
+    rack.reports(20);
+    let places = rack.coordinator.directory().places();
+    let lacking: Vec<_> = places.filter(|(_, place)| place.node == ServerId(0)).map(|(it, _)| it).collect();
+    let (owned, epoch) = (lacking.len(), rack.coordinator.directory().epoch());
+    let lacking = lacking.into_iter().rev().take(owned - 2).collect();
+    rack.handle(Input::Report(Report {
+        node: ServerId(0),
+        incarnation: 2,
+        sent_us: rack.now_us + 1,
+        epoch,
+        is_withdrawn: false,
+        lacking,
+        moves: Vec::new(),
+        load: None,
+        weights: 0,
+        heat: Vec::new(),
+        sampled: 0,
+    }));
+    assert!(owned > 4 && rack.held(0) == 2, "{} of {owned}", rack.held(0));
+}
+
 /// Reports of nodes that have been busy for so long, with one hot micro-shard.
 fn warm(busy_us: &[u64], micro_shard: MicroShard, sent_us: u64) -> Vec<Report> {
     let report = |(node, busy_us): (u32, &u64)| Report {

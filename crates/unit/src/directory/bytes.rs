@@ -4,6 +4,7 @@
 //! | "MNSD" | version u32 | epoch u32 | micro-shards u32 | copies u32 | nodes u32 | overrides u32 |
 //! | a node:      id u32 | unit u32 | standing u8 | length of the address u8 | address, UTF-8 |
 //! | an override: micro-shard u32 | node u32 | epoch u32 | since u32 | serving u8 |
+//! | for clients: weights, then copies u32 | a copy: micro-shard u32 | node u32 |
 //! | for nodes and disk, if there are any: followed micro-shards u32 |
 //! | one of them: micro-shard u32 | followers u32 | of each: node u32 | number u32 | safe u8 |
 //! ```
@@ -23,6 +24,44 @@ const MAGIC: [u8; 4] = *b"MNSD";
 const VERSION: u32 = 1;
 const PLACE_BYTES: usize = 17;
 const STANDINGS: [Standing; 3] = [Standing::Joining, Standing::Member, Standing::Leaving];
+
+/// What a node shows to clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Nodes and places.
+    pub directory: Directory,
+    /// The weights, if there are any.
+    pub weights: Option<Weights>,
+    /// Followers that [`Directory::wanted`] does not name.
+    pub copies: Vec<(MicroShard, ServerId)>,
+}
+
+impl Shown {
+    /// The bytes that stand for no weights before copies.
+    pub const NO_WEIGHTS: [u8; 8] = [0; 8];
+
+    /// Reads [`Directory::encode_places`], and weights and [`Directory::encode_copies`] behind it, if they are there.
+    ///
+    /// # Errors
+    /// The bytes are something else.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadDirectory> {
+        let mut rest = Bytes(bytes);
+        let directory = Directory::read(&mut rest)?;
+        let weights = match rest.0.strip_prefix(&Self::NO_WEIGHTS) {
+            Some(behind) => {
+                rest = Bytes(behind);
+                None
+            }
+            None if rest.0.is_empty() => None,
+            None => Some(rest.weights()?),
+        };
+        let has_copies = !rest.0.is_empty();
+        let copy = |it: &mut Bytes<'_>| Ok((MicroShard(it.number()?), ServerId(it.number()?)));
+        let copies = if has_copies { rest.list(copy)? } else { Vec::new() };
+        rest.end()?;
+        Ok(Self { directory, weights, copies })
+    }
+}
 
 impl Directory {
     /// The bytes, for disk and nodes.
@@ -74,16 +113,16 @@ impl Directory {
         Ok(directory)
     }
 
-    /// The directory of [`Directory::encode_places`], and the weights behind it, if there are any.
-    ///
-    /// # Errors
-    /// The bytes are not those of a directory with weights or without.
-    pub fn decode_with_weights(bytes: &[u8]) -> Result<(Self, Option<Weights>), BadDirectory> {
-        let mut rest = Bytes(bytes);
-        let directory = Self::read(&mut rest)?;
-        let weights = if rest.0.is_empty() { None } else { Some(rest.weights()?) };
-        rest.end()?;
-        Ok((directory, weights))
+    /// The bytes of the followers that [`Directory::wanted`] does not name, for clients: those of hot micro-shards.
+    pub fn encode_copies(&self) -> Vec<u8> {
+        let followers =
+            self.followers.iter().flat_map(|(it, list)| list.iter().map(move |copy| (*it, copy.node)));
+        let others: Vec<_> =
+            followers.filter(|(it, node)| self.wanted(*it).all(|wanted| wanted != *node)).collect();
+        let mut bytes = Vec::new();
+        put(&mut bytes, others.len() as u32);
+        others.iter().flat_map(|(it, node)| [it.0, node.0]).for_each(|number| put(&mut bytes, number));
+        bytes
     }
 
     fn read(rest: &mut Bytes<'_>) -> Result<Self, BadDirectory> {

@@ -14,6 +14,8 @@ use minos_rack::{MicroShard, MicroShards, Placement, ServerId, UnitId, VIRTUAL_N
 
 use crate::{Epoch, bytes::BadBytes};
 
+pub use self::bytes::Shown;
+
 /// Most nodes of a directory.
 pub const NODES_MAX: usize = 256;
 /// Most micro-shards of a directory.

@@ -44,6 +44,27 @@ proptest! {
         prop_assert!(!decoded.is_newer_than(&directory));
     }
 
+    #[test]
+    fn what_clients_are_shown_is_read(directory in directories(), version in 0u32..2, is_asked in any::<bool>()) {
+        let weights = crate::Weights::new(version, BTreeMap::from([(ServerId(3), 5)])).ok();
+        let mut bytes = directory.encode_places();
+        bytes.extend(weights.as_ref().map_or(Vec::new(), crate::Weights::encode));
+        if is_asked {
+            bytes.extend(if weights.is_none() { &Shown::NO_WEIGHTS[..] } else { &[] });
+            bytes.extend(directory.encode_copies());
+        }
+        let shown = Shown::decode(&bytes).unwrap();
+        prop_assert_eq!(shown.directory.places().collect::<Vec<_>>(), directory.places().collect::<Vec<_>>());
+        prop_assert_eq!(shown.weights, weights);
+        for (micro_shard, _) in directory.places() {
+            let told = shown.copies.iter().filter(|(it, _)| *it == micro_shard).map(|(_, node)| *node);
+            let known: BTreeSet<_> = shown.directory.wanted(micro_shard).chain(told).collect();
+            let follows = |it: &Follower| !is_asked || known.contains(&it.node);
+            prop_assert!(directory.followers(micro_shard).iter().all(follows));
+        }
+        prop_assert!(is_asked || shown.copies.is_empty());
+    }
+
     /// Whatever the bytes, there is no panic; and what is accepted has those bytes alone.
     #[test]
     fn any_bytes_are_read_or_refused(

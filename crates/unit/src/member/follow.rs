@@ -6,7 +6,10 @@ use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
 
 use super::{CopyJob, Effect, Items, Member};
-use crate::{Asked, Directory, Epoch, FeedId, Message, More, MoveId, Ownership, Place, Progress, Pull};
+use crate::{
+    Asked, Directory, Epoch, FeedId, Message, More, MoveId, Ownership, Place, Progress, Pull,
+    switches::{Safeguard, is_on},
+};
 
 /// Times that a batch is tried before its micro-shards are copied anew.
 const TRIES_MAX: u32 = 20;
@@ -23,6 +26,8 @@ pub(super) struct Follow {
     is_complete: bool,
     /// The epoch in which this node first saw itself named as a follower.
     listed: Option<Epoch>,
+    /// True if the directory in force names this node. Its owner may note changes for no others.
+    is_listed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +117,7 @@ impl Follow {
     fn note(&mut self, directory: &Directory, node: ServerId) -> bool {
         let MoveId { micro_shard, number } = self.pull.id;
         let is_listed = directory.follower(micro_shard, node).is_some_and(|it| it.number == number);
+        self.is_listed = is_listed;
         let is_news = is_listed && self.listed.is_none();
         self.listed = self.listed.or(is_listed.then_some(directory.epoch()));
         is_news
@@ -120,6 +126,12 @@ impl Follow {
     fn question(&self, incarnation: u64) -> Asked {
         let Pull { id, epoch, .. } = self.pull;
         Asked { id, incarnation, epoch, batch: 0, freeze: false }
+    }
+
+    /// True if the copy may be read while it is fresh.
+    fn is_readable(&self) -> bool {
+        let takes_in = matches!(self.stage, FollowStage::Following | FollowStage::Safe);
+        takes_in && (self.is_listed || !is_on(Safeguard::Listing))
     }
 
     /// The epoch by which its owner has to go for an answer that this micro-shard waits for; zero for none.
@@ -151,6 +163,7 @@ impl Member {
             asked_us: 0,
             is_complete: false,
             listed: None,
+            is_listed: false,
         }));
         self.streams.entry(pull.from).or_default().follows += 1;
         shard.empty(micro_shard, effects);
@@ -358,9 +371,10 @@ impl Member {
                     (follow.stage, follow.is_complete) = (FollowStage::Following, true);
                     self.report_at_us = now_us;
                     let word = Ownership::owned(follow.pull.id.number).withdrawn();
+                    let is_readable = follow.is_readable();
                     // From now on the items outlive the process.
                     shard.set_word(MicroShard(number as u32), word, effects);
-                    effects.push(Effect::ReadCopy(MicroShard(number as u32), true));
+                    effects.push(Effect::ReadCopy(MicroShard(number as u32), is_readable));
                 }
                 FollowStage::Following if follow.listed.is_some_and(|listed| listed <= epoch) => {
                     follow.stage = FollowStage::Safe;
@@ -428,8 +442,12 @@ impl Member {
         let Some(directory) = self.view.directory().cloned() else { return };
         let mut news = BTreeSet::new();
         for follow in self.shards.iter_mut().filter_map(|shard| shard.follow.as_mut()) {
+            let was_readable = follow.is_readable();
             if follow.note(&directory, self.id) {
                 news.insert(follow.pull.from);
+            }
+            if follow.is_readable() != was_readable {
+                effects.push(Effect::ReadCopy(follow.pull.id.micro_shard, follow.is_readable()));
             }
         }
         for from in news {

@@ -143,6 +143,14 @@ fn control_without_freshness_an_old_copy_is_read() {
 }
 
 #[test]
+fn control_without_its_name_in_the_directory_a_copy_is_read_that_is_told_of_no_changes() {
+    let plan =
+        Plan { kills: 0, memory_losses: 0, moves: 0, cuts: 60, losses: 200, ..followed_afar(Loss::Never) };
+    // It is rare: the seeds before find nothing, and take half a minute.
+    must_fail_from(1800, plan, Safeguard::Listing);
+}
+
+#[test]
 fn control_without_its_lease_an_old_owner_feeds_copies() {
     let plan =
         Plan { copies: 3, kills: 2, memory_losses: 0, pauses: 0, cuts: 60, ..followed_afar(Loss::Never) };

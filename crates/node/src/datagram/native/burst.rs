@@ -6,8 +6,8 @@ use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::{Mode, Staged, StagedOwned};
 use minos_proto::native::{
-    Flags, Header, Hello, Kind, Malformed, Opcode, Operation, Reason, ReplyRecord, Status, WELCOME_BYTES,
-    operations, refusal_of,
+    Flags, Header, Hello, Kind, Malformed, OpFlags, Opcode, Operation, Reason, ReplyRecord, Status,
+    WELCOME_BYTES, operations, refusal_of,
 };
 use minos_sched::WorkerId;
 
@@ -72,6 +72,8 @@ enum Lookup<'s> {
     Here(Option<Staged<'s>>),
     /// In the memory of another node of the rack, if that is attached.
     There(Owner, Option<StagedOwned<'s>>),
+    /// In the copy here of what a node of another unit owns.
+    Copied(Owner, Option<Staged<'s>>),
 }
 
 impl Chunk<'_, '_> {
@@ -255,6 +257,10 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         if let Some(rack) = self.cx.rack
             && let Some(owner) = rack.elsewhere(operation.key, || intent(operation.opcode))
         {
+            if may_be_copied(operation) && rack.reads_copy(owner.micro_shard) {
+                self.cx.store.prefetch_bucket(operation.hash);
+                return Lookup::Copied(owner, None);
+            }
             rack.prefetch(owner, operation.hash);
             return Lookup::There(owner, None);
         }
@@ -275,7 +281,9 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         if chunk.operations.len() > 1 {
             for Pending { operation, lookup, .. } in &mut chunk.operations {
                 match (operation.opcode, lookup) {
-                    (Opcode::Get, Lookup::Here(staged)) => *staged = Some(store.stage(operation.hash)),
+                    (Opcode::Get, Lookup::Here(staged) | Lookup::Copied(_, staged)) => {
+                        *staged = Some(store.stage(operation.hash));
+                    }
                     (Opcode::Get, Lookup::There(owner, staged)) => {
                         *staged = self.cx.rack.and_then(|rack| rack.stage(*owner, operation.hash));
                     }
@@ -299,6 +307,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             match *lookup {
                 Lookup::Here(ref staged) => self.execute(to, operation, staged.as_ref()),
                 Lookup::There(owner, staged) => self.execute_elsewhere(to, operation, (owner, staged)),
+                Lookup::Copied(owner, staged) => self.execute_copied(to, operation, (owner, staged)),
             }
         }
         if let Some((at, begun)) = looked_at {
@@ -366,6 +375,11 @@ pub(super) fn around<'a, 'b, M: Mode, P>(
 ) -> Around<'a, 'b, M, P> {
     let (is_draining, holds_replies) = (shared.is_draining(), shared.holds_replies);
     Around { cx, sessions: &shared.sessions, worker, now, is_draining, holds_replies }
+}
+
+/// True if a copy may answer.
+fn may_be_copied(operation: &Operation<'_>) -> bool {
+    operation.opcode == Opcode::Get && operation.flags.contains(OpFlags::COPIES)
 }
 
 /// What an operation does with its key.

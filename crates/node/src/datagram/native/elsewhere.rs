@@ -3,15 +3,16 @@
 use std::cell::Cell;
 
 use minos_base::SizeClass;
-use minos_engine::{Get, Mode, StagedOwned};
+use minos_engine::{Get, Mode, Staged, StagedOwned};
 use minos_proto::native::{
-    DIRECTORY_WEIGHTS, OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord, Status,
+    DIRECTORY_COPIES, DIRECTORY_WEIGHTS, OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord, Status,
 };
+use minos_unit::Shown;
 
 use super::{AnswerTo, Egress, HandOff, Outcome, burst::Burst, change::ended};
 use crate::{
-    ops::{self, Placement},
-    rack::{self, Owner, Remote},
+    ops::{self, Placement, Read},
+    rack::{self, Owner, Remote, ShownDirectory},
 };
 
 impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
@@ -34,6 +35,30 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
                 ops::count_get(&self.cx, true);
             }
             Remote::AskOwner => self.refuse_as_not_owner(to, operation, owner),
+        }
+    }
+
+    /// Answers a GET from the copy here of what a node of another unit owns. A value that is large in any way is left to the
+    /// owner.
+    #[cold]
+    pub(super) fn execute_copied(
+        &mut self,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        (owner, staged): (Owner, Option<Staged<'_>>),
+    ) {
+        let staged = staged.unwrap_or_else(|| self.cx.store.stage(operation.hash));
+        let class = staged.size_class();
+        let is_small = class.is_none_or(|class| self.cx.placement.serves(class));
+        let fitting_bytes = to.value_bytes_max() as u64;
+        let bytes_max = class.map_or(fitting_bytes, |class| class.bytes_max().min(fitting_bytes));
+        match is_small.then(|| self.copy(to, operation, &staged, Some(bytes_max))) {
+            Some(Ok(Read::Copied | Read::Missing)) => {
+                if let Some(class) = class {
+                    self.cx.placement.is_here(class);
+                }
+            }
+            _ => self.refuse_as_not_owner(to, operation, owner),
         }
     }
 
@@ -81,7 +106,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     fn refuse_as_not_owner(&mut self, to: &AnswerTo, operation: &Operation<'_>, owner: Owner) {
         let Some(rack) = self.cx.rack else { unreachable!("without a rack no key is elsewhere") };
         rack.counters.native_not_owner.count();
-        let (_, epoch) = rack.directory();
+        let epoch = rack.directory().epoch;
         let refused = Outcome { item_flags: owner.node.into(), cas: epoch, ..ended(Status::NotOwner) };
         let asked = (operation.opcode, operation.request);
         let is_once = operation.flags.contains(OpFlags::ONCE)
@@ -97,15 +122,21 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         self.reply_outcome(to, asked, &outcome);
     }
 
-    /// Replies with the bytes of the directory from the operand on, as many as fit, and of the weights behind it if the
-    /// client asks for them.
+    /// Replies with the bytes of the directory from the operand on, as many as fit, and of weights and copies behind it if
+    /// the client asks for them.
     #[cold]
     pub(super) fn reply_directory(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
         let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
         let Some(rack) = self.cx.rack else { return self.outlet.reply(to, &bare(Status::NotFound)) };
-        let (directory, epoch) = rack.directory();
-        let is_asked = operation.detail.item_flags & DIRECTORY_WEIGHTS != 0;
-        let bytes = [directory, if is_asked { rack.weights() } else { &[] }].concat();
+        let ShownDirectory { places, copies, epoch } = rack.directory();
+        let asks = |part| operation.detail.item_flags & part != 0;
+        let behind = match rack.weights() {
+            [] if asks(DIRECTORY_COPIES) => [&Shown::NO_WEIGHTS, &**copies].concat(),
+            weights if asks(DIRECTORY_COPIES) => [weights, copies].concat(),
+            weights if asks(DIRECTORY_WEIGHTS) => weights.to_vec(),
+            _ => Vec::new(),
+        };
+        let bytes = [places, &*behind].concat();
         let rest = usize::try_from(operation.detail.operand).ok().and_then(|first| bytes.get(first..));
         let Some(rest) = rest else { return self.outlet.reply(to, &bare(Status::BadRequest)) };
         let value = &rest[..rest.len().min(to.value_bytes_max())];

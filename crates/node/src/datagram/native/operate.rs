@@ -130,7 +130,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     /// # Errors
     /// The item may be on flash.
     #[inline]
-    fn copy(
+    pub(super) fn copy(
         &mut self,
         to: &AnswerTo,
         operation: &Operation<'_>,

@@ -160,6 +160,59 @@ fn a_read_is_answered_from_the_memory_of_the_owner() {
 }
 
 #[test]
+fn a_copy_answers_who_asks_for_it_while_it_is_fresh() {
+    let mut nodes = Nodes::new(&[0, 1], &config());
+    let key = nodes.key(1, false);
+    let (rack, micro_shard) = (Arc::clone(&nodes.racks[1]), nodes.racks[1].micro_shard(key.as_bytes()));
+    let route_to = |node| {
+        rack.routes.set(micro_shard, node, false);
+        rack.routes.raise();
+    };
+    let mut client = Client::of(&mut nodes.sites[1]);
+    // What a copy would have.
+    route_to(1);
+    let put = client.put(key.as_bytes(), b"value");
+    assert_eq!(client.ask_one(&mut nodes.sites[1], put).status, Status::Ok);
+    route_to(0);
+    rack.routes.copy(micro_shard, true);
+    let mut read = |nodes: &mut Nodes, key: &str, flags, fresh_until_us| {
+        rack.routes.freshen(fresh_until_us);
+        for worker in &mut nodes.sites[1].workers {
+            worker.refresh_rack(Instant::now());
+        }
+        let get = Operation { flags, ..client.get(key.as_bytes()) };
+        // Alone, and in a burst.
+        let answers = client.ask(&mut nodes.sites[1], &[get, get]);
+        let answer = client.ask_one(&mut nodes.sites[1], get);
+        assert!(answers.iter().all(|it| (it.status, &it.value) == (answer.status, &answer.value)));
+        (answer.status, answer.value)
+    };
+    assert_eq!(read(&mut nodes, &key, OpFlags::COPIES, u64::MAX), (Status::Ok, b"value".to_vec()));
+    assert_eq!(nodes.counter(1, "copy_reads"), 3);
+    let refused = (Status::NotOwner, Vec::new());
+    assert_eq!(read(&mut nodes, &key, OpFlags::NONE, u64::MAX), refused);
+    assert_eq!(read(&mut nodes, &key, OpFlags::COPIES, 1), refused);
+    // Nothing is known of the micro-shards that are not copied.
+    let mut others = (0..).map(|number| format!("other{number}"));
+    let is_another =
+        |it: &String| rack.reader(it.as_bytes()) == 0 && rack.micro_shard(it.as_bytes()) != micro_shard;
+    let other = others.find(is_another).expect("there are many");
+    assert_eq!(read(&mut nodes, &other, OpFlags::COPIES, u64::MAX), refused);
+    // What is large is the owner's.
+    route_to(1);
+    let mut writer = Client::of(&mut nodes.sites[1]);
+    let put = writer.put(key.as_bytes(), &[7; 3000]);
+    assert_eq!(writer.ask_one(&mut nodes.sites[1], put).status, Status::Ok);
+    route_to(0);
+    assert_eq!(read(&mut nodes, &key, OpFlags::COPIES, u64::MAX), refused);
+    route_to(1);
+    let delete = writer.operation(Opcode::Delete, key.as_bytes(), b"");
+    assert_eq!(writer.ask_one(&mut nodes.sites[1], delete).status, Status::Ok);
+    route_to(0);
+    assert_eq!(read(&mut nodes, &key, OpFlags::COPIES, u64::MAX), (Status::NotFound, Vec::new()));
+}
+
+#[test]
 fn that_another_node_owns_the_key_is_an_outcome() {
     let mut nodes = Nodes::new(&[0, 0], &config());
     let (theirs, own) = (nodes.key(0, false), nodes.key(0, true));
@@ -215,7 +268,7 @@ fn the_directory_comes_in_pages() {
             break;
         }
     }
-    let (same, weights) = minos_unit::Directory::decode_with_weights(&shown).unwrap();
+    let minos_unit::Shown { directory: same, weights, .. } = minos_unit::Shown::decode(&shown).unwrap();
     assert!(same == directory && weights.is_some_and(|weights| weights.version() == 5));
     let plain = client.ask_one(&mut nodes.sites[8], page(0, &client));
     assert_eq!(plain.cas & 0xffff_ffff, bytes.len() as u64);
