@@ -6,6 +6,7 @@
 mod address;
 mod affinity;
 mod epoll;
+pub mod frame;
 mod inherited;
 mod io;
 mod listener;
