@@ -11,13 +11,15 @@ use minos_net::frame::{End as LinkEnd, head_bytes, write_head};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with};
 
 use super::{
-    NATIVE_PORT, SECONDS, SERVED_TCP, Served, client, client_at, network,
+    NATIVE_PORT, SECONDS, SERVED_TCP, Served, at, client, client_at, network,
     network::{CABLE, End, Network, Path, SERVER},
     work,
 };
 
 const BY_CARD: &str = "datagrams come from the card's queues";
 const BY_SOCKETS: &str = "UDP sockets are used instead";
+/// Runs a program without any privilege.
+const UNPRIVILEGED: [&str; 3] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
 /// The test that acts inside a namespace, and the variable that names its act.
 const ACTOR_TEST: &str = "xdp::actor_inside";
 const ACT: &str = "MINOS_NAMESPACE_ACT";
@@ -194,6 +196,40 @@ fn a_killed_server_leaves_no_program() {
     works(&network, End::Client, SERVER[0]);
 }
 
+/// The load generator from and to its own end's queues; without privileges it must say so, and not use sockets.
+#[test]
+#[ignore = "needs network namespaces: cargo xtask namespaces"]
+fn cards_at_both_ends() {
+    for host in SERVER {
+        let Some((network, _served)) = served(Path { queues: 2, ..Path::PLAIN }, host, &[]) else { return };
+        let bench = |launcher: &[&str]| {
+            let program = crate::common::program();
+            let program = program.to_string_lossy();
+            let words = [launcher, &[&*program]].concat();
+            let mut command = network.command(End::Client, words[0]);
+            command.args(&words[1..]).args([
+                "bench",
+                "--target",
+                &format!("minos+xdp://{}", at(host)),
+                "--load",
+            ]);
+            command.args(["--keys=1000", "--large-keys=10", "--large-percent=1", "--rate=2000", "--json"]);
+            command.args(["--threads=2", "--connections=3", "--warmup=100ms", "--duration=500ms"]);
+            command.output().unwrap()
+        };
+        let output = bench(&[]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let number = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("no {name} in {said}"));
+        assert!(number("completed") > 100 && number("errors") == 0, "{said}");
+        assert!(counted(&network, "native_card_received") > 1000);
+        let refused = bench(&UNPRIVILEGED);
+        let reason = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && reason.contains("CAP_NET_ADMIN"), "{reason}");
+    }
+}
+
 /// What a card, another server or missing privileges forbid is said, and sockets serve.
 #[test]
 #[ignore = "needs network namespaces: cargo xtask namespaces"]
@@ -203,8 +239,7 @@ fn sockets_serve_where_the_card_cannot() {
     };
     works(&jumbo, End::Client, SERVER[0]);
     drop((_first, jumbo));
-    let unprivileged = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"];
-    let Some((network, _served)) = instead(Path::PLAIN, &unprivileged, "CAP_NET_ADMIN") else { return };
+    let Some((network, _served)) = instead(Path::PLAIN, &UNPRIVILEGED, "CAP_NET_ADMIN") else { return };
     works(&network, End::Client, SERVER[0]);
 }
 
