@@ -29,7 +29,7 @@ impl Interface {
     /// The interface that has this address.
     pub(super) fn with(ip: IpAddr) -> Result<Self, Refusal> {
         if ip.is_unspecified() {
-            return Err(Refusal::new("--native must name an address of the interface, not all addresses"));
+            return Err(Refusal::new("the address must be that of one interface, not all addresses"));
         }
         let name = name_with(ip).map_err(|error| Refusal::of("cannot list addresses", error))?;
         let name = name.ok_or_else(|| Refusal::new(format!("no interface has the address {ip}")))?;

@@ -52,12 +52,12 @@ impl CardCounts {
     /// All counts, by name.
     pub fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
         [
-            ("native_card_received", self.received),
-            ("native_card_invalid", self.invalid),
-            ("native_card_ring_full", self.ring_full),
-            ("native_card_no_frame", self.no_frame),
-            ("native_card_send_full", self.send_full),
-            ("native_card_by_socket", self.by_socket),
+            ("received", self.received),
+            ("invalid", self.invalid),
+            ("ring_full", self.ring_full),
+            ("no_frame", self.no_frame),
+            ("send_full", self.send_full),
+            ("by_socket", self.by_socket),
         ]
         .into_iter()
     }

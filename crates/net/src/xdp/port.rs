@@ -308,7 +308,7 @@ impl Sender<'_> {
     }
 
     /// Lets all frames leave.
-    pub(crate) fn finish(mut self) {
+    pub(crate) fn finish(self) {
         self.wake();
     }
 
@@ -356,12 +356,11 @@ impl Sender<'_> {
     }
 
     /// Shows the kernel the frames, and calls it if it does not look by itself.
-    fn wake(&mut self) {
-        let ring = &mut self.sending.ring;
+    fn wake(&self) {
+        let Sending { ring, queue, .. } = &*self.sending;
         ring.publish();
-        let (card, number) = (&self.port.card, self.port.number);
-        let socket = card.socket(self.sending.queue, number);
-        let ring = &self.sending.ring;
+        let card = &self.port.card;
+        let socket = card.socket(*queue, self.port.number);
         // Without zero copy, frames leave within the calls.
         let must = || if card.is_zero_copy { ring.needs_wakeup() } else { !ring.is_taken() };
         for _ in 0..WAKES_MAX {

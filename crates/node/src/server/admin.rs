@@ -354,7 +354,8 @@ impl<M: Mode, I: Io> Shared<M, I> {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));
             emit("native_overruns", &native.ports.overruns());
             if self.config.native.as_ref().is_some_and(|config| config.from_card) {
-                native.ports.card_counts().all().for_each(|(name, value)| emit(name, &value));
+                let counts = native.ports.card_counts();
+                counts.all().for_each(|(name, value)| emit(&format!("native_card_{name}"), &value));
             }
         }
         for (index, (worker, role)) in self.workers.iter().zip(&in_force.plan.roles).enumerate() {
