@@ -27,7 +27,7 @@ const HUGE_TESTS: &str = "65536";
 /// would have other features, and be built once more.
 const SERVER_TESTS: [&str; 7] =
     ["test", "--workspace", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
-const FUZZ_TARGETS: [&str; 12] = [
+const FUZZ_TARGETS: [&str; 13] = [
     "memcache_parse",
     "memcache_packet",
     "memcache_execute",
@@ -40,6 +40,7 @@ const FUZZ_TARGETS: [&str; 12] = [
     "native_serve",
     "flash_format",
     "acl_file",
+    "frame",
 ];
 /// Instrumentation that libFuzzer steers by, as cargo-fuzz would set it.
 const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{Epoll, Poller, Port, PortOptions, udp::UdpPort};
+use crate::{Epoll, KernelPort, Poller, Port, PortOptions};
 
 /// Opens the transports of a server, which are chosen once when it is compiled.
 pub trait Io: Send + Sync + 'static {
@@ -30,13 +30,13 @@ pub struct Kernel;
 
 impl Io for Kernel {
     type Poller = Epoll;
-    type Port = UdpPort;
+    type Port = KernelPort;
 
     fn poller(&self) -> io::Result<Epoll> {
         Epoll::open()
     }
 
-    fn ports(&self, wanted: &PortOptions) -> io::Result<Vec<UdpPort>> {
-        UdpPort::open_all(wanted)
+    fn ports(&self, wanted: &PortOptions) -> io::Result<Vec<KernelPort>> {
+        KernelPort::open_all(wanted)
     }
 }

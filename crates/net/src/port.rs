@@ -6,7 +6,10 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-use crate::udp::{Message, Sent, TransmitBurst};
+use crate::{
+    CardCounts, CardFacts,
+    udp::{Message, Sent, TransmitBurst},
+};
 
 /// The ports of a server to open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,11 +23,27 @@ pub struct PortOptions {
     pub shares_address: bool,
     /// Bytes requested for each receive buffer.
     pub receive_buffer_bytes: usize,
+    /// True to take datagrams from the queues of the card that has the address, where that can be.
+    pub from_card: bool,
+}
+
+/// The way of most datagrams.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Way {
+    /// UDP sockets.
+    #[default]
+    Sockets,
+    /// The card's queues (AF_XDP).
+    Card(CardFacts),
+    /// UDP sockets, although the card's queues were asked for; the reason.
+    Refused(String),
 }
 
 /// The properties of an open port, for the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortFacts {
+    /// The way of most datagrams.
+    pub way: Way,
     /// True if trains leave as one message.
     pub gso: bool,
     /// True if trains arrive as one message.
@@ -40,9 +59,9 @@ pub struct PortFacts {
 /// One thread receives at a time; any number may send. No call waits, and none fails for a datagram that is
 /// lost: see [`Sent`].
 ///
-/// AF_XDP and DPDK fit without more copies than UDP. Their ports share one pool of frames. The `Burst` lists
+/// AF_XDP copies no more than UDP, and DPDK would not: the ports share one pool of frames. The `Burst` lists
 /// frames, [`messages`](Self::messages) borrows payloads where the card wrote them, and the next receive
-/// returns the frames to the port's fill ring. [`send`](Self::send) copies each segment from the burst's buffer
+/// returns the frames to the queue's fill ring. [`send`](Self::send) copies each segment from the burst's buffer
 /// into a free frame behind its headers, as the kernel does for UDP.
 pub trait Port: Send + Sync + Sized + 'static {
     /// Room for received messages. It belongs to a worker, which uses it with each of the server's ports.
@@ -73,6 +92,11 @@ pub trait Port: Send + Sync + Sized + 'static {
 
     /// Messages dropped since the port was opened because they were not received in time.
     fn overruns(&self) -> u64;
+
+    /// Counts of datagrams from and to a card's queues.
+    fn card_counts(&self) -> CardCounts {
+        CardCounts::default()
+    }
 
     /// A descriptor that is readable while messages wait.
     fn descriptor(&self) -> BorrowedFd<'_>;

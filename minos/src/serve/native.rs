@@ -8,7 +8,7 @@ use minos_base::SizeText;
 use minos_net::Address;
 use minos_node::config::{AccessAdvice, NativeConfig};
 
-use super::values::{AccessMode, Switch};
+use super::values::{AccessMode, NativePort, Switch};
 use crate::{secret::read_all, time::parse_time};
 
 /// The options of `minos serve` for the native datagram protocol.
@@ -19,6 +19,10 @@ pub(crate) struct NativeOptions {
     /// workers is at PORT+i, its large transfers at PORT+n+i; with port 0, at the first free range
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:11311")]
     pub(crate) native: Option<Address>,
+    /// How native datagrams come: through UDP sockets, or straight from the queues of the card that has the address
+    /// (AF_XDP). That needs privileges and a driver; without them the server says why and uses sockets
+    #[arg(long, value_enum, default_value_t = NativePort::Udp)]
+    port: NativePort,
     /// One port for all queues: the kernel picks the socket by the queue that a datagram names
     #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", value_name = "on|off")]
     native_single_port: Switch,
@@ -80,6 +84,7 @@ impl NativeOptions {
             file.map(|path| read_all("--native-secret-file", path)).transpose()?.unwrap_or_default();
         Ok(Some(NativeConfig {
             single_port: self.native_single_port == Switch::On,
+            from_card: self.port == NativePort::Xdp,
             datagram_bytes: self.native_datagram,
             window: self.native_window,
             transfers_per_source: self.native_transfers,
@@ -108,6 +113,9 @@ impl NativeOptions {
                 "--native-secret-file: there is no --native to go with it; TCP clients are not asked for it"
             );
         }
+        if self.port == NativePort::Xdp {
+            bail!("--port xdp: there is no --native to go with it; TCP clients come through the kernel");
+        }
         Ok(None)
     }
 }
@@ -132,9 +140,10 @@ mod tests {
 
     #[test]
     fn options_become_a_config() {
-        let arguments = ["--native", "127.0.0.1:0", "--native-single-port", "--native-transfer-memory=1m"];
+        let arguments =
+            ["--native", "127.0.0.1:0", "--native-single-port", "--native-transfer-memory=1m", "--port=xdp"];
         let config = config(&arguments).unwrap().unwrap();
-        assert!(config.single_port);
+        assert!(config.single_port && config.from_card);
         assert_eq!(config.transfer_memory_bytes, Some(1 << 20));
         assert_eq!((config.datagram_bytes, config.window), (8192, 32));
         assert_eq!(config.access, AccessAdvice::Crew);
@@ -149,6 +158,7 @@ mod tests {
     #[test]
     fn nothing_is_served_unless_asked() {
         assert!(config(&[]).unwrap().is_none());
+        assert!(config(&["--port=xdp"]).unwrap_err().to_string().contains("--native"));
         assert!(config(&["--native-secret-file", "/x"]).unwrap_err().to_string().contains("--native"));
         assert!(config(&["--native", "unix:/x"]).unwrap_err().to_string().contains("IP:PORT"));
     }

@@ -16,6 +16,13 @@ pub(crate) enum Switch {
     Off,
 }
 
+/// How native datagrams come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NativePort {
+    Udp,
+    Xdp,
+}
+
 /// How sockets are polled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Io {

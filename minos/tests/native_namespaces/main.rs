@@ -8,6 +8,7 @@
 mod common;
 mod network;
 mod work;
+mod xdp;
 
 use std::{
     fs::{self, File},
@@ -20,6 +21,7 @@ use network::{End, IPV6_MTU_MIN, Network, Path, SERVER, has};
 use tempfile::TempDir;
 
 const NATIVE_PORT: u16 = 11311;
+const SERVED_TCP: u16 = 11211;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// The test that runs as the client, and the variables that tell it its server.
 const CLIENT_TEST: &str = "client_inside";
@@ -38,13 +40,29 @@ struct Served {
 
 impl Served {
     fn start(network: &Network, host: &str, datagram_bytes: usize) -> Self {
+        let tcp = format!("--memcached=127.0.0.1:{SERVED_TCP}");
+        Self::start_with(network, host, datagram_bytes, &[], &[&tcp])
+    }
+
+    /// Starts it through `launcher`, with `more` options.
+    fn start_with(
+        network: &Network,
+        host: &str,
+        datagram_bytes: usize,
+        launcher: &[&str],
+        more: &[&str],
+    ) -> Self {
         let folder = TempDir::with_prefix("minos-namespaces-").unwrap();
         let log = folder.path().join("log");
         let file = File::create(&log).unwrap();
         let program = common::program();
-        let mut command = network.command(End::Server, &program.to_string_lossy());
-        command.args(["serve", "--memory=256m", "--workers=2", "--pin=off", "--memcached=127.0.0.1:11211"]);
+        let program = program.to_string_lossy();
+        let words = [launcher, &[&*program]].concat();
+        let mut command = network.command(End::Server, words[0]);
+        command.args(&words[1..]);
+        command.args(["serve", "--memory=256m", "--workers=2", "--pin=off"]);
         command
+            .args(more)
             .arg("--allow-public")
             .arg(format!("--native={}", at(host)))
             .arg(format!("--native-datagram={datagram_bytes}"));
@@ -109,8 +127,19 @@ fn works(path: Path, datagram_bytes: usize) -> Option<u64> {
 
 /// Runs this test program again, in the other namespace, as the client.
 fn client(network: &Network, host: &str, datagram_bytes: usize, seconds: u64) -> Result<String, String> {
+    client_at(End::Client, network, host, datagram_bytes, seconds)
+}
+
+/// The same in any namespace.
+fn client_at(
+    end: End,
+    network: &Network,
+    host: &str,
+    datagram_bytes: usize,
+    seconds: u64,
+) -> Result<String, String> {
     let program = std::env::current_exe().unwrap();
-    let mut command = network.command(End::Client, &program.to_string_lossy());
+    let mut command = network.command(end, &program.to_string_lossy());
     command.args([CLIENT_TEST, "--exact", "--ignored", "--nocapture"]);
     command.env(CLIENT_SERVER, at(host)).env(CLIENT_DATAGRAM, datagram_bytes.to_string());
     command.env(CLIENT_SECONDS, seconds.to_string());

@@ -14,7 +14,7 @@ pub(crate) const SERVER: [&str; 2] = ["10.77.0.1", "fd77::1"];
 pub(crate) const IPV6_MTU_MIN: usize = 1280;
 
 /// The device at the ends, and the one between routers.
-const CABLE: &str = "cable";
+pub(crate) const CABLE: &str = "cable";
 const MIDDLE: &str = "middle";
 
 /// A place with its own namespace.
@@ -41,6 +41,8 @@ pub(crate) struct Path {
     pub(crate) has_offload: bool,
     /// True if the receiving device joins consecutive datagrams.
     pub(crate) is_joined: bool,
+    /// Queues of each device, in both directions.
+    pub(crate) queues: usize,
     /// Bandwidth limit; a short queue before it drops the excess.
     pub(crate) megabits_max: Option<u32>,
 }
@@ -52,6 +54,7 @@ impl Path {
         lost_permille: 0,
         has_offload: true,
         is_joined: false,
+        queues: 1,
         megabits_max: None,
     };
 }
@@ -91,7 +94,8 @@ impl Network {
     fn lay(&self, path: Path) {
         match path.middle_mtu {
             None => {
-                self.join((End::Server, SERVER), (End::Client, ["10.77.0.2", "fd77::2"]), CABLE, path.mtu)
+                let client = (End::Client, ["10.77.0.2", "fd77::2"]);
+                self.join((End::Server, SERVER), client, CABLE, path.mtu, path.queues)
             }
             Some(middle_mtu) => self.lay_routers(path.mtu, middle_mtu),
         }
@@ -117,9 +121,9 @@ impl Network {
     fn lay_routers(&self, mtu: usize, middle_mtu: usize) {
         let (left, right) = (["10.77.0.254", "fd77::fe"], ["10.77.2.254", "fd77:2::fe"]);
         let (left_middle, right_middle) = (["10.77.1.1", "fd77:1::1"], ["10.77.1.2", "fd77:1::2"]);
-        self.join((End::Server, SERVER), (End::Left, left), CABLE, mtu);
-        self.join((End::Left, left_middle), (End::Right, right_middle), MIDDLE, middle_mtu);
-        self.join((End::Client, ["10.77.2.2", "fd77:2::2"]), (End::Right, right), CABLE, mtu);
+        self.join((End::Server, SERVER), (End::Left, left), CABLE, mtu, 1);
+        self.join((End::Left, left_middle), (End::Right, right_middle), MIDDLE, middle_mtu, 1);
+        self.join((End::Client, ["10.77.2.2", "fd77:2::2"]), (End::Right, right), CABLE, mtu, 1);
         let routes =
             [(End::Server, left), (End::Client, right), (End::Left, right_middle), (End::Right, left_middle)];
         for (end, [ipv4, ipv6]) in routes {
@@ -134,11 +138,12 @@ impl Network {
     }
 
     /// Creates a cable between two namespaces, named `device` in both.
-    fn join(&self, from: (End, [&str; 2]), to: (End, [&str; 2]), device: &str, mtu: usize) {
-        let mtu_text = mtu.to_string();
-        let near = ["link", "add", device, "mtu", &mtu_text, "type", "veth"];
+    fn join(&self, from: (End, [&str; 2]), to: (End, [&str; 2]), device: &str, mtu: usize, queues: usize) {
+        let (mtu_text, queues) = (mtu.to_string(), queues.to_string());
+        let queues = ["numrxqueues", &queues, "numtxqueues", &queues];
+        let near = ["link", "add", device, "mtu", &mtu_text];
         let far = ["peer", "name", device, "netns", self.name(to.0), "mtu", &mtu_text];
-        self.inside(from.0, "ip", &[&near[..], &far].concat());
+        self.inside(from.0, "ip", &[&near[..], &queues, &["type", "veth"], &far, &queues].concat());
         for (end, [ipv4, ipv6]) in [from, to] {
             self.inside(end, "ip", &["address", "add", &format!("{ipv4}/24"), "dev", device]);
             if mtu >= IPV6_MTU_MIN {
@@ -172,7 +177,7 @@ impl Network {
     }
 
     /// Runs a program that must succeed, and returns its output.
-    fn inside(&self, end: End, program: &str, arguments: &[&str]) -> String {
+    pub(crate) fn inside(&self, end: End, program: &str, arguments: &[&str]) -> String {
         let whole = [&["netns", "exec", self.name(end), program], arguments].concat();
         run("ip", &whole).unwrap_or_else(|error| panic!("{error}"))
     }

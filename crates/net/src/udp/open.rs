@@ -80,6 +80,7 @@ impl Port for UdpPort {
             gro: self.gro(),
             receive_buffer_bytes: self.receive_buffer_bytes(),
             send_buffer_bytes: self.send_buffer_bytes(),
+            ..PortFacts::default()
         }
     }
 }

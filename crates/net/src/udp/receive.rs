@@ -106,6 +106,11 @@ impl ReceiveBurst {
         self.counts
     }
 
+    /// Forgets the messages of the last call.
+    pub(crate) fn clear(&mut self) {
+        self.received.clear();
+    }
+
     /// The messages of the last call.
     pub fn messages(&mut self) -> impl ExactSizeIterator<Item = Message<'_>> {
         let mut slots = self.bytes.chunks_exact_mut(self.slot_bytes + GAP_BYTES);

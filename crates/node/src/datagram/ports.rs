@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr};
 
-use minos_net::{Io, Port, PortOptions};
+use minos_net::{CardCounts, Io, Port, PortOptions, Way};
 
 use crate::server::config::NativeConfig;
 
@@ -25,6 +25,7 @@ impl<P: Port> Ports<P> {
             count: 2 * workers,
             shares_address: config.single_port,
             receive_buffer_bytes: config.receive_buffer_bytes,
+            from_card: config.from_card,
         })?;
         let transfers = queues.split_off(workers);
         let ports = Self { queues, transfers };
@@ -35,6 +36,18 @@ impl<P: Port> Ports<P> {
     /// Messages that the kernel dropped because they were not received in time.
     pub(crate) fn overruns(&self) -> u64 {
         self.queues.iter().chain(&self.transfers).map(P::overruns).sum()
+    }
+
+    /// Counts of datagrams from and to the card's queues, of all ports.
+    pub(crate) fn card_counts(&self) -> CardCounts {
+        let mut counts = CardCounts::default();
+        self.queues.iter().chain(&self.transfers).for_each(|port| counts += port.card_counts());
+        counts
+    }
+
+    /// The way of most datagrams.
+    pub(crate) fn way(&self) -> Way {
+        self.queues[0].facts().way
     }
 
     /// Address of queue 0, which clients are told.
@@ -67,6 +80,17 @@ impl<P: Port> Ports<P> {
             sealed = !config.secrets.is_empty(),
             "native protocol"
         );
+        match facts.way {
+            Way::Sockets => {}
+            Way::Card(card) => tracing::info!(
+                interface = card.interface,
+                queues = card.queues,
+                zero_copy = card.is_zero_copy,
+                memory = card.memory_bytes,
+                "--port xdp: datagrams come from the card's queues"
+            ),
+            Way::Refused(reason) => tracing::warn!(reason, "--port xdp: UDP sockets are used instead"),
+        }
         if facts.receive_buffer_bytes < config.receive_buffer_bytes / 2 {
             tracing::warn!(
                 wanted = config.receive_buffer_bytes,

@@ -8,7 +8,7 @@ use std::{
 
 use minos_base::{Seconds, StatsGroup};
 use minos_engine::{Access, CacheMode, Crcw, Mode};
-use minos_net::{Address, Io, Poller};
+use minos_net::{Address, Io, Poller, Way};
 use minos_proto::memcache::compose;
 use minos_sched::Role;
 use minos_tier::SyncId;
@@ -293,6 +293,12 @@ impl<M: Mode, I: Io> Shared<M, I> {
         let (Some(native), Some(side)) = (&self.config.native, &self.native) else { return };
         emit("native", &side.ports.address());
         emit("native_single_port", &yes_or_no(native.single_port));
+        let way = match side.ports.way() {
+            Way::Sockets => "udp",
+            Way::Card(_) => "xdp",
+            Way::Refused(_) => "udp instead of xdp",
+        };
+        emit("native_way", &way);
         emit("native_access", &native.access);
         emit("native_datagram", &native.datagram_bytes);
         emit("native_window", &native.window);
@@ -363,6 +369,10 @@ impl<M: Mode, I: Io> Shared<M, I> {
         if let Some(native) = &self.native {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));
             emit("native_overruns", &native.ports.overruns());
+            if self.config.native.as_ref().is_some_and(|config| config.from_card) {
+                let counts = native.ports.card_counts();
+                counts.all().for_each(|(name, value)| emit(&format!("native_card_{name}"), &value));
+            }
         }
         for (index, (worker, role)) in self.workers.iter().zip(&in_force.plan.roles).enumerate() {
             let role = match role {

@@ -9,7 +9,7 @@ use std::{
 
 use minos_base::seeded_stream;
 use minos_net::{
-    Port, PortFacts,
+    CardCounts, Port, PortFacts,
     udp::{Message, Sent, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, TransmitBurst},
 };
 use rand::{RngExt as _, rngs::StdRng};
@@ -248,6 +248,10 @@ impl<P: Port> Port for FaultyPort<P> {
 
     fn overruns(&self) -> u64 {
         self.inner.overruns()
+    }
+
+    fn card_counts(&self) -> CardCounts {
+        self.inner.card_counts()
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {

@@ -8,14 +8,16 @@ use std::{
     time::Duration,
 };
 
+use minos_net::KernelPort;
+
 use super::{
     clock::{RunClock, monotonic_ns},
     config::{Moment, RunConfig, RunError},
     connection::Connection,
-    datagram::{DatagramThread, MemcachedLink, NativeLink, Terms},
+    datagram::{DatagramThread, MemcachedLink, NativeLink, Terms, open_ports},
     recorder::Recorder,
     schedule::{Feed, Orders, Schedule},
-    target::Manner,
+    target::{Manner, Place},
     thread::DriverThread,
 };
 use crate::{Workload, model::OpSource};
@@ -85,9 +87,12 @@ impl<'a> Crew<'a> {
         source: impl Fn(usize, Share) -> OpSource<'a>,
         mut watch: impl FnMut(Moment),
     ) -> Result<Recorder, RunError> {
+        let target = &self.config.target;
+        let ports = self.open_ports(layout);
+        let mut ports = ports.map_err(|error| RunError::Connect { target: target.clone(), error })?;
         let mut crew = Vec::new();
         for shares in layout {
-            crew.push(self.feeds(shares, &source)?);
+            crew.push(self.feeds(shares, &source, &mut ports)?);
         }
         let clock = RunClock::starting_at(monotonic_ns() + START_DELAY_NS);
         let answered = AtomicU64::new(0);
@@ -120,11 +125,22 @@ impl<'a> Crew<'a> {
         })
     }
 
+    /// The ports of all links of the native protocol, which share a card.
+    fn open_ports(&self, layout: &[Vec<Share>]) -> io::Result<Vec<KernelPort>> {
+        let target = &self.config.target;
+        if target.manner() != Manner::Native {
+            return Ok(Vec::new());
+        }
+        let links = layout.iter().flatten().map(|share| share.connections).sum();
+        open_ports(target.datagram_address()?, links, matches!(target.place, Place::Card(_)))
+    }
+
     /// The feeds of one thread, and its connections or sockets.
     fn feeds(
         &self,
         shares: &[Share],
         source: &impl Fn(usize, Share) -> OpSource<'a>,
+        ports: &mut Vec<KernelPort>,
     ) -> Result<(Vec<Feed<'a>>, Seats<'a>), RunError> {
         let target = &self.config.target;
         let mut feeds: Vec<Feed<'a>> = Vec::new();
@@ -136,7 +152,7 @@ impl<'a> Crew<'a> {
         for (stream, &share) in shares.iter().enumerate().filter(|(_, share)| share.connections > 0) {
             let first = seats.len();
             for _ in 0..share.connections {
-                let connected = self.connect(&mut seats, feeds.len());
+                let connected = self.connect(&mut seats, feeds.len(), ports);
                 connected.map_err(|error| RunError::Connect { target: target.clone(), error })?;
             }
             feeds.push(Feed { source: source(stream, share), connections: (first..seats.len()).collect() });
@@ -144,8 +160,8 @@ impl<'a> Crew<'a> {
         Ok((feeds, seats))
     }
 
-    /// Adds a connection or a socket for the stream of this number.
-    fn connect(&self, seats: &mut Seats<'a>, stream: usize) -> io::Result<()> {
+    /// Adds a connection or a socket for the stream of this number; one of `ports`, if it speaks the native protocol.
+    fn connect(&self, seats: &mut Seats<'a>, stream: usize, ports: &mut Vec<KernelPort>) -> io::Result<()> {
         let RunConfig { target, check_contents, receive_buffer, datagrams, .. } = self.config;
         let dataset = &self.workload.dataset;
         let terms = Terms {
@@ -162,7 +178,8 @@ impl<'a> Crew<'a> {
             }
             Seats::Native(links) => {
                 let (server, seed) = (target.datagram_address()?, self.workload.seed());
-                links.push(NativeLink::connect(server, dataset, terms, datagrams.queue_by, seed)?);
+                let port = ports.pop().ok_or(io::ErrorKind::NotConnected)?;
+                links.push(NativeLink::connect(port, server, dataset, terms, datagrams.queue_by, seed)?);
             }
             Seats::Memcached(links) => {
                 links.push(MemcachedLink::connect(target.datagram_address()?, dataset, terms)?);

@@ -16,7 +16,7 @@ use super::cpu::{datagram_server_pid, server_pid};
 
 /// A server and the language it speaks: `minos://HOST:PORT`, `memcached://HOST:PORT`, `resp://HOST:PORT`; either
 /// of the last two with `+unix` and a path, as in `memcached+unix:///run/minos.sock`; or
-/// `memcached+udp://HOST:PORT`.
+/// `memcached+udp://HOST:PORT`; or `minos+xdp://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The language.
@@ -43,6 +43,8 @@ pub enum Place {
     Tcp(String),
     /// The same, for datagrams.
     Udp(String),
+    /// The same, from and to the queues of the card that leads there.
+    Card(String),
     /// The path of a Unix socket.
     Unix(PathBuf),
 }
@@ -50,8 +52,8 @@ pub enum Place {
 /// Why a target could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected minos://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, memcached+udp://HOST:PORT, \
-     memcached+unix:///PATH or resp+unix:///PATH"
+    "expected minos://HOST:PORT, minos+xdp://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, \
+     memcached+udp://HOST:PORT, memcached+unix:///PATH or resp+unix:///PATH"
 )]
 pub struct ParseTargetError;
 
@@ -62,6 +64,7 @@ impl FromStr for Target {
         let (scheme, rest) = text.split_once("://").ok_or(ParseTargetError)?;
         let (protocol, place) = match scheme {
             "minos" => (TargetProtocol::Minos, port_place(rest).map(Place::Udp)),
+            "minos+xdp" => (TargetProtocol::Minos, port_place(rest).map(Place::Card)),
             "memcached" => (TargetProtocol::Memcached, port_place(rest).map(Place::Tcp)),
             "memcached+udp" => (TargetProtocol::Memcached, port_place(rest).map(Place::Udp)),
             "memcached+unix" => (TargetProtocol::Memcached, unix_place(rest)),
@@ -97,6 +100,7 @@ impl fmt::Display for Target {
                 write!(f, "{language}://{address}")
             }
             Place::Udp(address) => write!(f, "{language}+udp://{address}"),
+            Place::Card(address) => write!(f, "{language}+xdp://{address}"),
             Place::Tcp(address) => write!(f, "{language}://{address}"),
             Place::Unix(path) => write!(f, "{language}+unix://{}", path.display()),
         }
@@ -143,13 +147,15 @@ impl Target {
                 let _ = enable_arrival_stamps(&stream);
                 Ok(stream.into())
             }
-            Place::Udp(_) => Err(io::ErrorKind::Unsupported.into()),
+            Place::Udp(_) | Place::Card(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// Where datagrams are sent.
     pub(super) fn datagram_address(&self) -> io::Result<SocketAddr> {
-        let Place::Udp(address) = &self.place else { return Err(io::ErrorKind::Unsupported.into()) };
+        let (Place::Udp(address) | Place::Card(address)) = &self.place else {
+            return Err(io::ErrorKind::Unsupported.into());
+        };
         address.to_socket_addrs()?.next().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
 
@@ -158,7 +164,8 @@ impl Target {
         let (address, find): (_, fn(u16) -> Option<u32>) = match &self.place {
             Place::Tcp(address) => (address, server_pid),
             Place::Udp(address) => (address, datagram_server_pid),
-            Place::Unix(_) => return None,
+            // A server behind a card is no local one.
+            Place::Card(_) | Place::Unix(_) => return None,
         };
         let mut addresses = address.to_socket_addrs().ok()?;
         addresses.find(|address| address.ip().is_loopback()).and_then(|address| find(address.port()))
@@ -207,6 +214,7 @@ mod tests {
             "memcached+unix:///run/minos.sock",
             "memcached+udp://127.0.0.1:11211",
             "minos://127.0.0.1:12000",
+            "minos+xdp://10.0.0.1:12000",
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }

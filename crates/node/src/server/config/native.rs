@@ -14,6 +14,8 @@ options! {
     address: SocketAddr = address,
     /// True if all queues share one port and the kernel picks the socket by the queue in the header.
     single_port: bool = false,
+    /// True to take datagrams from the queues of the card that has the address (AF_XDP), where that can be.
+    from_card: bool = false,
     /// Largest datagram, in bytes of UDP payload.
     datagram_bytes: usize = DATAGRAM_BYTES_DEFAULT,
     /// Fragments of a large value in flight at once.

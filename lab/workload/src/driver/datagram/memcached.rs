@@ -233,6 +233,12 @@ impl<'a> Link<'a> for MemcachedLink<'a> {
     /// Half of the request numbers.
     const IN_FLIGHT_MAX: usize = 1 << 15;
 
+    type Burst = ReceiveBurst;
+
+    fn burst(&self) -> ReceiveBurst {
+        ReceiveBurst::new()
+    }
+
     fn socket(&self) -> BorrowedFd<'_> {
         self.port.as_fd()
     }

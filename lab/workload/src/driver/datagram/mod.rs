@@ -15,11 +15,9 @@ use std::{
     os::fd::BorrowedFd,
 };
 
-use minos_net::udp::ReceiveBurst;
-
 pub(super) use ledger::{Ledger, Terms};
 pub(super) use memcached::MemcachedLink;
-pub(super) use native::NativeLink;
+pub(super) use native::{NativeLink, open_ports};
 pub(super) use thread::DatagramThread;
 
 use super::{clock::RunClock, recorder::Recorder};
@@ -32,6 +30,12 @@ pub(super) trait Link<'a>: Send {
 
     /// Outstanding requests at which the server counts as overwhelmed.
     const IN_FLIGHT_MAX: usize;
+
+    /// Room for received datagrams.
+    type Burst: Send;
+
+    /// Such room, for all links of a thread.
+    fn burst(&self) -> Self::Burst;
 
     /// The socket, to wait for.
     fn socket(&self) -> BorrowedFd<'_>;
@@ -54,7 +58,7 @@ pub(super) trait Link<'a>: Send {
     fn flush(&mut self);
 
     /// Receives available datagrams and sends the replies they need. Returns true if any arrived.
-    fn receive(&mut self, burst: &mut ReceiveBurst, clock: &RunClock, recorder: &mut Recorder) -> bool;
+    fn receive(&mut self, burst: &mut Self::Burst, clock: &RunClock, recorder: &mut Recorder) -> bool;
 
     /// Repeats overdue requests, or counts them as lost.
     fn tend(&mut self, now_ns: u64, recorder: &mut Recorder);

@@ -3,8 +3,8 @@
 
 use std::{
     io,
-    net::SocketAddr,
-    os::fd::{AsFd, BorrowedFd},
+    net::{SocketAddr, UdpSocket},
+    os::fd::BorrowedFd,
     time::Duration,
 };
 
@@ -14,8 +14,8 @@ use minos_client::{
     core::{Completion, Core},
 };
 use minos_net::{
-    Wait,
-    udp::{ReceiveBurst, UdpOptions, UdpPort, header_bytes},
+    KernelBurst, KernelPort, Port, PortOptions, Wait, Way,
+    udp::{BURST_MESSAGES, UdpPort, header_bytes},
     wait_readable,
 };
 use minos_proto::native::{DATAGRAM_BYTES_ETHERNET, DATAGRAM_BYTES_MAX, WelcomeFlags};
@@ -37,6 +37,9 @@ use crate::{
 /// Longest wait for a server's first answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
+/// Bytes of datagrams that may wait at a port.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+
 /// Time without a fragment after which missing ones are requested again.
 const STALL: Duration = Duration::from_millis(20);
 
@@ -45,7 +48,7 @@ const GREETING: u64 = u64::MAX;
 
 /// A socket that speaks the native protocol.
 pub(in crate::driver) struct NativeLink<'a> {
-    port: UdpPort,
+    port: KernelPort,
     core: Core,
     /// The start of the run on the monotonic clock, which is the core's.
     start_ns: u64,
@@ -59,18 +62,18 @@ pub(in crate::driver) struct NativeLink<'a> {
 }
 
 impl<'a> NativeLink<'a> {
-    /// Opens a socket and learns the directory of `server`. Random choices come from `seed`.
+    /// Learns the directory of `server` through `port`. Random choices come from `seed`.
     ///
     /// # Errors
-    /// No socket could be opened, or the server does not answer as it should.
+    /// The server does not answer as it should.
     pub(in crate::driver) fn connect(
+        port: KernelPort,
         server: SocketAddr,
         dataset: &'a Dataset,
         terms: Terms,
         queue_by: QueueBy,
         seed: u64,
     ) -> io::Result<Self> {
-        let port = UdpPort::bind(any_port(server), &UdpOptions::default())?;
         let seed = seed ^ (u64::from(port.address().port()) << 48);
         let core = Core::new(config(server, terms, queue_by), server, seed, monotonic_ns());
         let mut link = Self {
@@ -95,7 +98,7 @@ impl<'a> NativeLink<'a> {
 
     /// Says hello until the server has described itself.
     fn learn(&mut self) -> io::Result<()> {
-        let mut burst = ReceiveBurst::with_slots(1, 2048);
+        let mut burst = self.port.burst();
         let greeting = Request::new(Verb::Ping, "").timeout(ANSWER_WITHIN).tag(GREETING);
         // There is room for the first operation.
         let _ = self.core.submit(greeting, monotonic_ns());
@@ -109,8 +112,8 @@ impl<'a> NativeLink<'a> {
             self.flush();
             let until_ns = self.core.next_timer().unwrap_or(now_ns);
             let sleep = Duration::from_nanos(until_ns.saturating_sub(now_ns));
-            wait_readable(&[self.port.as_fd()], Wait::For(sleep.max(Duration::from_millis(1))))?;
-            self.port.receive(&mut burst)?;
+            wait_readable(&[self.port.descriptor()], Wait::For(sleep.max(Duration::from_millis(1))))?;
+            self.port.receive_at_most(&mut burst, BURST_MESSAGES)?;
             self.take_in(&mut burst, monotonic_ns());
         }
         // The greeting shares no datagram with the first request.
@@ -119,8 +122,8 @@ impl<'a> NativeLink<'a> {
         Ok(())
     }
 
-    fn take_in(&mut self, burst: &mut ReceiveBurst, core_ns: u64) {
-        for message in burst.messages() {
+    fn take_in(&mut self, burst: &mut KernelBurst, core_ns: u64) {
+        for message in KernelPort::messages(burst) {
             self.core.receive(message.peer, message.bytes, message.segment_bytes, core_ns);
         }
     }
@@ -203,8 +206,14 @@ impl<'a> Link<'a> for NativeLink<'a> {
     const IS_MIXED: bool = true;
     const IN_FLIGHT_MAX: usize = OPERATIONS_MAX;
 
+    type Burst = KernelBurst;
+
+    fn burst(&self) -> KernelBurst {
+        self.port.burst()
+    }
+
     fn socket(&self) -> BorrowedFd<'_> {
-        self.port.as_fd()
+        self.port.descriptor()
     }
 
     fn begin(&mut self, clock: &RunClock) {
@@ -232,10 +241,12 @@ impl<'a> Link<'a> for NativeLink<'a> {
         self.outbox.send(&self.port);
     }
 
-    fn receive(&mut self, burst: &mut ReceiveBurst, clock: &RunClock, recorder: &mut Recorder) -> bool {
+    fn receive(&mut self, burst: &mut KernelBurst, clock: &RunClock, recorder: &mut Recorder) -> bool {
         let mut has_heard = false;
         // If the port fails, outstanding requests are lost.
-        while self.port.receive(burst).is_ok_and(|messages| messages > 0) {
+        while let Ok(messages) = self.port.receive_at_most(burst, BURST_MESSAGES)
+            && messages > 0
+        {
             has_heard = true;
             let now_ns = clock.now_ns();
             self.take_in(burst, self.start_ns + now_ns);
@@ -243,7 +254,7 @@ impl<'a> Link<'a> for NativeLink<'a> {
             // A transfer's next datagrams must not wait for other answers.
             self.compose(self.start_ns + now_ns);
             self.flush();
-            if !burst.is_full() {
+            if messages < BURST_MESSAGES {
                 break;
             }
         }
@@ -259,6 +270,38 @@ impl<'a> Link<'a> for NativeLink<'a> {
 
     fn inserts_answered(&mut self) -> std::vec::Drain<'_, u64> {
         self.ledger.inserts_answered.drain(..)
+    }
+}
+
+/// Opens ports to `server`: with a socket each, or at the queues of the card that leads there.
+///
+/// # Errors
+/// No socket could be opened, or the card's queues cannot be used.
+pub(in crate::driver) fn open_ports(
+    server: SocketAddr,
+    count: usize,
+    from_card: bool,
+) -> io::Result<Vec<KernelPort>> {
+    let mut wanted = PortOptions {
+        address: any_port(server),
+        count: 1,
+        shares_address: false,
+        receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
+        from_card,
+    };
+    if !from_card {
+        let ports: io::Result<Vec<_>> = (0..count).map(|_| KernelPort::open_all(&wanted)).collect();
+        return Ok(ports?.into_iter().flatten().collect());
+    }
+    // The address that leads there. Connecting sends nothing.
+    let route = UdpSocket::bind(wanted.address)?;
+    route.connect(server)?;
+    wanted.address.set_ip(route.local_addr()?.ip());
+    wanted.count = count;
+    let ports = KernelPort::open_all(&wanted)?;
+    match ports.first().map(|port| port.facts().way) {
+        Some(Way::Refused(reason)) => Err(io::Error::other(reason)),
+        _ => Ok(ports),
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::net::SocketAddr;
 
-use minos_net::udp::{BURST_MESSAGES, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, TransmitBurst, UdpPort};
+use minos_net::{
+    Port,
+    udp::{BURST_MESSAGES, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, TransmitBurst},
+};
 
 /// Maximum ratio of the lengths in a padded train. A datagram beyond it begins the next train.
 const PADDED_TO_MAX: usize = 4;
@@ -51,20 +54,20 @@ impl Outbox {
     /// Adds a finished train for `peer`, which leaves with the next [`Outbox::send`] or before.
     pub(super) fn push_train(
         &mut self,
-        port: &UdpPort,
+        port: &impl Port,
         peer: SocketAddr,
         bytes: &[u8],
         segment_bytes: usize,
     ) {
         if !self.burst.push(peer, bytes, segment_bytes) {
-            self.burst.send(port);
+            port.send(&mut self.burst);
             // An empty one takes any train.
             let _ = self.burst.push(peer, bytes, segment_bytes);
         }
     }
 
     /// Sends all datagrams, those for one peer in trains of equal segments.
-    pub(super) fn send(&mut self, port: &UdpPort) {
+    pub(super) fn send(&mut self, port: &impl Port) {
         let peer = self.datagrams.first().map(|datagram| datagram.peer);
         if !self.datagrams.iter().all(|datagram| Some(datagram.peer) == peer) {
             // A stable sort: datagrams for one peer keep their order.
@@ -75,7 +78,7 @@ impl Outbox {
             let (count, segment_bytes) = train(rest, self.pads);
             let (train, behind) = rest.split_at(count);
             if self.burst.len() == BURST_MESSAGES {
-                self.burst.send(port);
+                port.send(&mut self.burst);
             }
             let buffer = self.burst.buffer();
             let begin = buffer.len();
@@ -91,7 +94,7 @@ impl Outbox {
         }
         if !self.burst.is_empty() {
             // Datagrams that the kernel rejects get no answer, and count as lost later.
-            self.burst.send(port);
+            port.send(&mut self.burst);
         }
         self.bytes.clear();
         self.datagrams.clear();
@@ -121,7 +124,7 @@ mod tests {
 
     use minos_net::{
         Wait,
-        udp::{ReceiveBurst, UdpOptions},
+        udp::{ReceiveBurst, UdpOptions, UdpPort},
         wait_readable,
     };
 

@@ -5,8 +5,6 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use minos_net::udp::ReceiveBurst;
-
 use super::{Link, Moment};
 use crate::{
     Op, OpKind,
@@ -21,12 +19,13 @@ use crate::{
 const ASKED_ONE_BY_ONE_MAX: usize = 2;
 
 /// One driver thread's state.
-pub(in crate::driver) struct DatagramThread<'a, L> {
+pub(in crate::driver) struct DatagramThread<'a, L: Link<'a>> {
     schedule: Schedule<'a>,
     links: Vec<L>,
     feed_of: Vec<usize>,
     recorder: Recorder,
-    burst: ReceiveBurst,
+    /// None without links.
+    burst: Option<L::Burst>,
     operations: Vec<Op>,
     /// Links that have something to send.
     unsent: Vec<usize>,
@@ -46,7 +45,7 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
         for (number, feed) in schedule.feeds.iter().enumerate() {
             feed.connections.iter().for_each(|&link| feed_of[link] = number);
         }
-        let (burst, operations) = (ReceiveBurst::new(), Vec::new());
+        let (burst, operations) = (links.first().map(L::burst), Vec::new());
         let unsent = Vec::with_capacity(links.len());
         Ok(Self { schedule, links, feed_of, recorder, burst, operations, unsent })
     }
@@ -173,8 +172,8 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
     }
 
     fn receive(&mut self, number: usize) {
-        let link = &mut self.links[number];
-        if link.receive(&mut self.burst, &self.schedule.clock, &mut self.recorder) {
+        let (link, Some(burst)) = (&mut self.links[number], &mut self.burst) else { return };
+        if link.receive(burst, &self.schedule.clock, &mut self.recorder) {
             self.schedule.heard();
             self.tell_feed(number);
         }
