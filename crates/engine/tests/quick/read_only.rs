@@ -1,7 +1,7 @@
 //! A table that is mapped to be read only answers as a model does, and changes no word of the region.
 
 use crate::common::{key_bytes, pattern};
-use minos_base::KeyHash;
+use minos_base::{FlashPlace, KeyHash, RoughLength};
 use minos_engine::{
     Answer, Backing, CacheMode, Crcw, Engine, Erew, Get, ItemMeta, ItemView, Mode, OpenError, Opening,
     OwnerState, Ownership, ReadOnly, StoreConfig, StoreMode, Tiered, TieredMode,
@@ -415,11 +415,14 @@ fn a_stage_of_a_burst_belongs_to_its_tenure() {
 }
 
 #[test]
-fn a_tiered_table_does_not_say_that_a_key_is_missing() {
+fn a_tiered_table_does_not_say_that_a_key_is_missing_which_flash_may_have() {
     let config = StoreConfig { backing: Backing::Memfd, ..StoreConfig::new(4 << 20) };
     let engine = Tiered::<Crcw>::create(&config).unwrap();
     let table = ReadOnly::<TieredMode>::from_descriptor(engine.descriptor_to_read().unwrap()).unwrap();
-    let read = |key| table.read(table.hash(key), key, 5, |item| item.value_u64());
+    let read = |key: &[u8]| table.read(table.hash(key), key, 5, |item| item.value_u64());
     engine.entry(engine.hash(b"key"), b"key", 5).insert(&[&7u64.to_le_bytes()], ItemMeta::default()).unwrap();
-    assert_eq!((read(b"key"), read(b"none")), (Answer::Found(Some(7)), Answer::AskOwner));
+    let place = FlashPlace { page: 9, length: RoughLength::of(100, 1) };
+    engine.adopt(engine.hash(b"cold"), place, 1).unwrap();
+    assert_eq!((read(b"key"), read(b"cold")), (Answer::Found(Some(7)), Answer::AskOwner));
+    assert_eq!(read(b"none"), Answer::Missing);
 }
