@@ -107,7 +107,8 @@ impl Machines {
     fn operate(&self, line: &str) -> String {
         let line = format!("rack {line} --coordinator {COORDINATOR}");
         let output = self.command(0, &line).output().unwrap();
-        String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+        // What was asked for stands at the end.
+        String::from_utf8([output.stderr, output.stdout].concat()).unwrap()
     }
 
     fn name(&self, machine: usize) -> String {
