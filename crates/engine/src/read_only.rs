@@ -204,6 +204,7 @@ impl<M: Mode> ReadOnly<M> {
     }
 
     /// One attempt: `None` if the owner is to be asked.
+    #[inline(always)]
     fn attempt<R>(
         &self,
         hash: KeyHash,
@@ -225,6 +226,7 @@ impl<M: Mode> ReadOnly<M> {
     }
 
     /// The rest of an attempt that has found a candidate with the right key.
+    #[inline(always)]
     fn finish<R>(
         reader: Foreign<'_, M>,
         hash: KeyHash,
