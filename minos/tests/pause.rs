@@ -4,38 +4,19 @@ mod common;
 
 use std::{
     net::SocketAddr,
-    path::Path,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
     time::{Duration, Instant},
 };
 
+use common::redis;
 use minos_testkit::{Client, Server};
 
 /// A wait in which a reply that may come at once would have come nearly always. Only a fault can be missed by it.
 const SILENCE: Duration = Duration::from_millis(40);
 
-fn redis() -> Server {
-    Server::redis(&["--databases", "1"]).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// A server, and where memcached's clients reach it.
 fn minos() -> (Server, SocketAddr) {
-    let arguments = |port: u16, _: &Path| {
-        let resp = format!("--resp=127.0.0.1:{port}");
-        let fixed = ["serve", "--memcached=127.0.0.1:0", &resp, "--workers=2", "--memory=64m", "--pin=off"];
-        fixed.iter().map(|&word| word.to_owned()).collect()
-    };
-    let server = Server::start(&common::program(), arguments).unwrap_or_else(|error| panic!("{error}"));
-    let begun = Instant::now();
-    loop {
-        let log = server.log();
-        if let Some(address) = log.lines().find_map(|line| line.strip_prefix("listening on memcached ")) {
-            return (server, address.parse().unwrap());
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{log}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    common::start_with_resp(&["--memory=64m"])
 }
 
 fn client(server: &Server) -> Client {

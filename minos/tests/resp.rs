@@ -6,7 +6,6 @@ mod common;
 mod wire;
 
 use std::{
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -16,25 +15,10 @@ use wire::{Connection, Reply, array};
 
 /// A server for Redis' clients at its address, and its port for memcached's clients.
 fn start(options: &[&str]) -> (Server, Client) {
-    let arguments = |port: u16, _: &Path| {
-        let resp = format!("127.0.0.1:{port}");
-        let fixed = ["serve", "--memcached=127.0.0.1:0", "--resp", &resp, "--workers=2", "--pin=off"];
-        let memory =
-            (!options.iter().any(|option| option.starts_with("--memory="))).then_some("--memory=256m");
-        fixed.into_iter().chain(memory).chain(options.iter().copied()).map(str::to_owned).collect()
-    };
-    let server = Server::start(&common::program(), arguments).unwrap_or_else(|error| panic!("{error}"));
-    // It says where it listens a moment after it does.
-    let begun = Instant::now();
-    loop {
-        let log = server.log();
-        if let Some(address) = log.lines().find_map(|line| line.strip_prefix("listening on memcached ")) {
-            let client = Client::connect(address.parse().unwrap()).unwrap();
-            return (server, client);
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{log}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    let memory = (!options.iter().any(|option| option.starts_with("--memory="))).then_some("--memory=256m");
+    let options: Vec<&str> = memory.into_iter().chain(options.iter().copied()).collect();
+    let (server, address) = common::start_with_resp(&options);
+    (server, Client::connect(address).unwrap())
 }
 
 fn bulk(text: &str) -> Reply {

@@ -7,41 +7,21 @@ mod wire;
 use std::{
     collections::{BTreeMap, HashMap},
     net::SocketAddr,
-    path::Path,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread,
-    time::{Duration, Instant},
 };
 
+use common::redis;
 use minos_base::seeded;
 use minos_testkit::{Client, Server};
 use rand::RngExt as _;
 use wire::{Connection, Reply, array};
 
-fn redis() -> Server {
-    Server::redis(&["--databases", "1"]).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// A server, and where memcached's clients reach it.
 fn minos(options: &[&str]) -> (Server, SocketAddr) {
-    let arguments = |port: u16, _: &Path| {
-        let resp = format!("--resp=127.0.0.1:{port}");
-        let fixed = ["serve", "--memcached=127.0.0.1:0", &resp, "--workers=2", "--memory=64m", "--pin=off"];
-        fixed.iter().chain(options).map(|&word| word.to_owned()).collect()
-    };
-    let server = Server::start(&common::program(), arguments).unwrap_or_else(|error| panic!("{error}"));
-    let begun = Instant::now();
-    loop {
-        let log = server.log();
-        if let Some(address) = log.lines().find_map(|line| line.strip_prefix("listening on memcached ")) {
-            return (server, address.parse().unwrap());
-        }
-        assert!(begun.elapsed() < Duration::from_secs(60), "{log}");
-        thread::sleep(Duration::from_millis(5));
-    }
+    common::start_with_resp(&[&["--memory=64m"], options].concat())
 }
 
 /// Some connections to one server, and the numbers that it has given them.

@@ -10,9 +10,11 @@ pub(crate) mod keeper;
 pub(crate) mod kills;
 
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     process::Command,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use minos_testkit::{Client, Server};
@@ -65,6 +67,31 @@ pub(crate) fn start(wanted: Wanted<'_>) -> Server {
 /// Starts the server under test with default settings.
 pub(crate) fn start_plain() -> Server {
     start(Wanted::default())
+}
+
+/// A server for Redis' clients at its address, and where memcached's clients reach it.
+pub(crate) fn start_with_resp(options: &[&str]) -> (Server, SocketAddr) {
+    let arguments = |port: u16, _: &Path| {
+        let resp = format!("--resp=127.0.0.1:{port}");
+        let fixed = ["serve", "--memcached=127.0.0.1:0", &resp, "--workers=2", "--pin=off"];
+        fixed.iter().chain(options).map(|&word| word.to_owned()).collect()
+    };
+    let server = Server::start(&program(), arguments).unwrap_or_else(|error| panic!("{error}"));
+    // It says where it listens a moment after it does.
+    let begun = Instant::now();
+    loop {
+        let log = server.log();
+        if let Some(address) = log.lines().find_map(|line| line.strip_prefix("listening on memcached ")) {
+            return (server, address.parse().unwrap());
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{log}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Redis with one database, as Minos has.
+pub(crate) fn redis() -> Server {
+    Server::redis(&["--databases", "1"]).unwrap_or_else(|error| panic!("{error}"))
 }
 
 pub(crate) fn connect(server: &Server) -> Client {
