@@ -5,7 +5,6 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output},
-    thread,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -13,7 +12,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::{
     command::{Totals, cargo, root, run, run_tests},
-    setup,
+    setup, smoke,
 };
 
 /// Sanitizers need a target of their own, so that build scripts are spared.
@@ -69,10 +68,14 @@ pub(crate) fn loom(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo_apart("loom", "--cfg loom", &arguments), totals)
 }
 
-/// The program without the cargo feature `lab`. In a folder of its own, because others expect the whole program.
+/// The program without the cargo feature `lab`.
 pub(crate) fn product(totals: &mut Totals) -> anyhow::Result<()> {
-    let arguments = ["test", "-p", "minos", "--no-default-features", "--test", "product"];
-    run_tests(&mut cargo_apart("product", "", &arguments), totals)
+    run_tests(&mut product_tests(), totals)
+}
+
+/// In a folder of its own, because others expect the whole program.
+fn product_tests() -> Command {
+    cargo_apart("product", "", &["test", "-p", "minos", "--no-default-features", "--test", "product"])
 }
 
 /// A part left out of the program, and the tests that must notice: the file, and the start of their names.
@@ -142,48 +145,69 @@ impl Control {
 /// Data races. The standard library is not built for it, so its own hand-overs are named as harmless.
 pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
     let options = format!("halt_on_error=1 suppressions={}", suppressions()?.display());
-    let cargo = |arguments: &[&str]| {
-        let flags = "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer";
-        let mut command = cargo_apart("tsan", flags, arguments);
-        command.env("RUSTC_BOOTSTRAP", "1").env("TSAN_OPTIONS", &options);
-        command
-    };
-    // Tests of one thread would take ten times as long, and have nothing to show here.
-    let targets = ["--lib", "--test", "stress", "--test", "lanes"];
+    let run_tests =
+        |command: &mut Command, totals: &mut Totals| run_tests(command.env("TSAN_OPTIONS", &options), totals);
     let skipped = [HUGE_TESTS, "tests::heap", "tests::rebuild", "tests::restart", "tiered::model"];
     let skipped: Vec<_> = skipped.into_iter().flat_map(|name| ["--skip", name]).collect();
-    let of_crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &targets].concat();
-    run(cargo(&of_crates).arg("--no-run"))?;
     let one_by_one = ["--", "--test-threads=1"];
-    thread::scope(|scope| {
-        // Tests that run one by one leave a processor to the compiler.
-        let server = scope.spawn(|| run(&mut cargo(&server_build())));
-        let of_crates = [&of_crates[..], &one_by_one, &skipped].concat();
-        run_tests(&mut cargo(&of_crates), totals)?;
-        server.join().unwrap_or_else(|_| bail!("the build of the server panicked"))
-    })?;
-    let operations = ["test", "--target", TARGET, "-p", "minos-engine", "--test", "quick", "operations::"];
-    run_tests(&mut cargo(&operations), totals)?;
+    run_tests(TSAN.crates().args(one_by_one).args(skipped), totals)?;
+    let operations = ["test", "-p", "minos-engine", "--test", "quick", "operations::"];
+    run_tests(&mut TSAN.cargo(&operations), totals)?;
     // The tier has no unsafe code, but threads that agree on when a segment may be used again.
-    let tier = ["test", "--target", TARGET, "-p", "minos-tier", "--test", "threads"];
-    run_tests(&mut cargo(&[&tier[..], &one_by_one].concat()), totals)?;
-    let race = ["test", "--target", TARGET, "-p", "minos-sync", "--lib", "control_a_race", "--", "--ignored"];
-    let race = text(&output(&mut cargo(&race))?);
+    let tier = ["test", "-p", "minos-tier", "--test", "threads"];
+    run_tests(TSAN.cargo(&tier).args(one_by_one), totals)?;
+    let race = ["test", "-p", "minos-sync", "--lib", "control_a_race", "--", "--ignored"];
+    let race = text(&output(&mut TSAN.cargo(&race))?);
     ensure!(race.contains("ThreadSanitizer: data race"), "a race on purpose was not reported:\n{race}");
-    run_tests(server_tests("tsan").env("TSAN_OPTIONS", &options), totals)
+    run(&mut TSAN.server())?;
+    run_tests(&mut TSAN.server_tests(), totals)
 }
 
-/// The server without what it does not need, which would take a minute more to build.
-fn server_build() -> [&'static str; 6] {
-    ["build", "--target", TARGET, "-p", "minos", "--no-default-features"]
+/// A sanitizer of the compiler.
+struct Sanitizer {
+    /// The target folder of its builds.
+    folder: &'static str,
+    flags: &'static str,
+    /// The files of tests of the unsafe crates that have something to show under it.
+    tests: &'static [&'static str],
 }
 
-/// The server's tests, as they are, against a server that was built in a folder of its own.
-fn server_tests(folder: &str) -> Command {
-    let server = root().join("target").join(folder).join(TARGET).join("debug/minos");
-    let mut command = cargo(&SERVER_TESTS);
-    command.env("MINOS_TEST_SERVER", server);
-    command
+/// Tests of one thread would take ten times as long under it, and have nothing to show.
+const TSAN: Sanitizer = Sanitizer {
+    folder: "tsan",
+    flags: "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
+    tests: &["--test", "stress", "--test", "lanes"],
+};
+const ASAN: Sanitizer = Sanitizer {
+    folder: "asan",
+    flags: "-Zsanitizer=address",
+    tests: &["--test", "quick", "--test", "stress", "--test", "lanes"],
+};
+
+impl Sanitizer {
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = cargo_apart(self.folder, self.flags, arguments);
+        command.env("RUSTC_BOOTSTRAP", "1").env("CARGO_BUILD_TARGET", TARGET);
+        command
+    }
+
+    /// The tests of the unsafe crates.
+    fn crates(&self) -> Command {
+        self.cargo(&[&["test"], &UNSAFE_CRATES[..], &["--lib"], self.tests].concat())
+    }
+
+    /// The build of the server without what it does not need, which would take a minute more.
+    fn server(&self) -> Command {
+        self.cargo(&["build", "-p", "minos", "--no-default-features"])
+    }
+
+    /// The server's tests, as they are, against [`Self::server`].
+    fn server_tests(&self) -> Command {
+        let server = root().join("target").join(self.folder).join(TARGET).join("debug/minos");
+        let mut command = cargo(&SERVER_TESTS);
+        command.env("MINOS_TEST_SERVER", server);
+        command
+    }
 }
 
 /// Suppressions for ThreadSanitizer, which takes one file; the reasons stand in several.
@@ -199,26 +223,33 @@ fn suppressions() -> anyhow::Result<PathBuf> {
 
 /// Accesses out of bounds and after the end of what was accessed.
 pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
-    let cargo = |arguments: &[&str]| {
-        let mut command = cargo_apart("asan", "-Zsanitizer=address", arguments);
-        command.env("RUSTC_BOOTSTRAP", "1");
-        command
-    };
-    let targets = ["quick", "stress", "lanes"];
-    let targets: Vec<_> = targets.into_iter().flat_map(|test| ["--test", test]).collect();
-    let tests = [&["--lib"], &targets[..], &["--", "--skip", HUGE_TESTS]].concat();
-    let crates = [&["test", "--target", TARGET], &UNSAFE_CRATES[..], &tests];
-    run_tests(&mut cargo(&crates.concat()), totals)?;
-    run(&mut cargo(&server_build()))?;
-    run_tests(&mut server_tests("asan"), totals)
+    run_tests(ASAN.crates().args(["--", "--skip", HUGE_TESTS]), totals)?;
+    run(&mut ASAN.server())?;
+    run_tests(&mut ASAN.server_tests(), totals)
+}
+
+/// The build of the fuzz targets, in the folder named in fuzz/README.md, wherever the outer build puts its own.
+fn fuzzers() -> Command {
+    let mut build = cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", TARGET]);
+    build.env("CARGO_TARGET_DIR", root().join("fuzz/target"));
+    build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FUZZ_FLAGS);
+    build
+}
+
+/// What parts of the gate, and `smoke` behind it, build in folders of their own, in that order.
+pub(crate) fn build_ahead() -> anyhow::Result<()> {
+    let tests = [product_tests(), TSAN.crates(), ASAN.crates()];
+    let [product, tsan, asan] = tests.map(|mut tests| {
+        tests.arg("--no-run");
+        tests
+    });
+    let builds = [product, tsan, TSAN.server(), asan, ASAN.server(), fuzzers(), smoke::build()];
+    builds.into_iter().try_for_each(|mut build| run(&mut build))
 }
 
 /// Each parser, from its seeds on, for `seconds`.
 pub(crate) fn fuzz(seconds: u32) -> anyhow::Result<()> {
-    let mut build = cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", TARGET]);
-    // The folder named in fuzz/README.md, wherever the outer build puts its own.
-    build.env("CARGO_TARGET_DIR", root().join("fuzz/target"));
-    run(build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FUZZ_FLAGS))?;
+    run(&mut fuzzers())?;
     for target in FUZZ_TARGETS {
         let found = root().join("fuzz/artifacts").join(target);
         fs::create_dir_all(&found)?;
