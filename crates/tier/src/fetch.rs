@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use minos_base::{FLASH_PAGE_BYTES, FlashSlot, KeyHash};
 use minos_device::{Buffer, Completion, Error, Lane, LaneOptions, Request};
 use minos_engine::Candidates;
-use minos_flash::format::{Fault, Kind, Life, Pages, Record};
+use minos_flash::format::{Fault, Kind, Life, Pages, RECORD_HEADER_BYTES, Record, next_record_hint};
 use minos_sync::prefetch;
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 use thiserror::Error;
@@ -33,6 +33,11 @@ pub(crate) struct Busy;
 
 /// Bits of a request's tag that name the record within its fetch.
 const RECORD_BITS: u32 = 4;
+
+/// Pages whose headers are fetched into the caches together.
+const WALKED_AT_ONCE: usize = 16;
+/// Headers of a page that are: all that a page of records of 1 KiB has.
+const PREFETCHED_HEADERS: usize = 4;
 
 /// A record that may be the key's.
 #[derive(Debug)]
@@ -313,17 +318,19 @@ impl Fetcher {
     pub(crate) fn poll(&mut self, reads_max: usize, mut f: impl FnMut(&Fetch, &mut ReadCounts)) -> usize {
         let mut ended = 0;
         let later = self.completions.split_off(self.completions.len().min(reads_max));
-        let completions = std::mem::replace(&mut self.completions, later);
-        // A device writes around the caches: a page's stamp would be a miss for each.
-        completions.iter().filter_map(|it| it.buffer.as_ref()).for_each(|buffer| prefetch(&buffer[0]));
-        for Completion { tag, buffer, result } in completions {
-            let (number, at) = ((tag >> RECORD_BITS) as usize, (tag & ((1 << RECORD_BITS) - 1)) as usize);
-            let fetch = &mut self.fetches[number];
-            fetch.pieces[at].read = result.map(|()| buffer).map_err(ReadError::from);
-            fetch.left -= 1;
-            if fetch.left == 0 {
-                ended += 1;
-                self.end(number, &mut f);
+        let mut completions = std::mem::replace(&mut self.completions, later);
+        for group in completions.chunks_mut(WALKED_AT_ONCE) {
+            prefetch_headers(group);
+            for Completion { tag, buffer, result } in group {
+                let (number, at) =
+                    ((*tag >> RECORD_BITS) as usize, (*tag & ((1 << RECORD_BITS) - 1)) as usize);
+                let fetch = &mut self.fetches[number];
+                fetch.pieces[at].read = result.map(|()| buffer.take()).map_err(ReadError::from);
+                fetch.left -= 1;
+                if fetch.left == 0 {
+                    ended += 1;
+                    self.end(number, &mut f);
+                }
             }
         }
         for number in std::mem::take(&mut self.ready) {
@@ -337,6 +344,25 @@ impl Fetcher {
         let fetch = &self.fetches[number];
         f(fetch, &mut self.counts);
         self.free(number, fetch.epoch);
+    }
+}
+
+/// Prefetches the headers of the first records of each page. A device writes around the caches, and the walk over a page
+/// waits for one header after another: so it waits for those of all pages at once.
+fn prefetch_headers(completions: &[Completion]) {
+    let pages = completions.iter().filter_map(|completion| completion.buffer.as_deref());
+    let mut pages: ArrayVec<(&[u8], Option<usize>), WALKED_AT_ONCE> =
+        pages.map(|page| (page, None)).collect();
+    pages.iter().for_each(|(page, _)| prefetch(&page[0]));
+    for _ in 0..PREFETCHED_HEADERS {
+        pages.retain(|(page, at)| {
+            *at = next_record_hint(page, *at);
+            at.is_some_and(|at| {
+                prefetch(&page[at]);
+                prefetch(&page[at + RECORD_HEADER_BYTES - 1]);
+                true
+            })
+        });
     }
 }
 

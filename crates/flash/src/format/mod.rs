@@ -17,7 +17,7 @@ pub use header::SegmentHeader;
 pub use journal::{Journal, Use};
 pub use layout::{Layout, LayoutError};
 pub use minos_base::RoughLength;
-pub use page::{Pages, Stamp};
+pub use page::{Pages, Stamp, next_record_hint};
 pub use record::{
     Kind, RECORD_HEADER_BYTES, Record, RecordHeader, SEQUENCE_OF_LONG_KEY_MAX, Span, end_of, pages_of,
     position_of,

@@ -3,7 +3,7 @@
 use super::{
     Fault, Kind, Life, PAGE_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader, STAMP_BYTES, Seal, Span,
     bytes::{put, u16_at, u32_at, u64_at},
-    record::end_of,
+    record::{end_of, rough_bytes},
 };
 use minos_base::KeyHash;
 
@@ -46,6 +46,19 @@ impl Stamp {
         }
         Ok(Self { life, page: u16_at(stamp, 12), first })
     }
+}
+
+/// The offset of the first record that begins in a page, or of the one behind the record at `last`, as unverified bytes
+/// say: a hint of what to prefetch. `None`: none is seen.
+pub fn next_record_hint(page: &[u8], last: Option<usize>) -> Option<usize> {
+    let at = match last {
+        None => usize::from(u16_at(page.get(..STAMP_BYTES)?, 14)),
+        Some(last) => {
+            let header = page.get(last..last + RECORD_HEADER_BYTES)?;
+            end_of(last as u64, rough_bytes(header)) as usize
+        }
+    };
+    (at >= STAMP_BYTES && at + RECORD_HEADER_BYTES <= PAGE_BYTES).then_some(at)
 }
 
 /// Consecutive pages of one segment, read from the device.

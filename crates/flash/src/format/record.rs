@@ -205,6 +205,11 @@ pub fn pages_of(offset: u64, bytes: u64) -> u64 {
     (end_of(offset, bytes) - 1) / page - offset / page + 1
 }
 
+/// Bytes of a record as its unverified header says, unless its key is long.
+pub(super) fn rough_bytes(header: &[u8]) -> u64 {
+    RECORD_HEADER_BYTES as u64 + u64::from(header[40]) + u64::from(u32_at(header, 32))
+}
+
 /// A record in pages that were read.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
