@@ -65,7 +65,11 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let verbosity = Arc::new(start_log());
+    let verbosity = Arc::new(start_log(match &cli.command {
+        Command::Keeper(_) | Command::Rack(_) | Command::Serve(_) => LevelFilter::INFO,
+        // Their output is on the terminal.
+        _ => LevelFilter::WARN,
+    }));
     let result = match &cli.command {
         Command::Cli(args) => args.run(),
         Command::Completions(args) => args.run(Cli::command()),
@@ -94,10 +98,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts the log on standard error, at the level of `RUST_LOG` or the one that the server is told while it runs.
-fn start_log() -> Verbosity {
+/// Starts the log on standard error, at the level of `RUST_LOG` or `default`, or the one that the server is told while it
+/// runs.
+fn start_log(default: LevelFilter) -> Verbosity {
     let asked = std::env::var("RUST_LOG").ok().and_then(|asked| asked.parse().ok());
-    let asked = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));
+    let asked = asked.unwrap_or_else(|| Targets::new().with_default(default));
     let (filter, handle) = reload::Layer::new(asked.clone());
     let layer = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)

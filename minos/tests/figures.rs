@@ -123,6 +123,23 @@ fn figure_3_has_a_device_a_store_and_a_server() {
 }
 
 /// True if a number of this column is above zero: a short window can be empty, but not all of them.
+#[test]
+fn figures_of_tables_and_of_servers_on_them_are_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    for (figure, window) in [("11", "5ms"), ("16", "5ms"), ("13", "20ms")] {
+        let text = printed("mica", folder.path(), &["--figure", figure, "--window", window]);
+        assert!(text.contains(", measured: 1 drawn, "), "{text}");
+    }
+    let rows = |figure: &str| rows(&folder.path().join(format!("mica-{figure}.csv")));
+    let threads = rows("11");
+    assert!(threads.len().is_power_of_two() && any(&threads, 1) && any(&threads, 2), "{threads:?}");
+    // Three modes of access, two popularities, two shares of GETs.
+    assert_eq!((rows("16").len(), rows("16")[0].len()), (3 * 2 * 2, 3));
+    // A curve for each protocol, and for memcached where it is installed.
+    let curves = rows("13");
+    assert!([10, 15].contains(&curves.len()) && (1..4).all(|at| any(&curves, at)), "{curves:?}");
+}
+
 fn any(rows: &[Vec<String>], at: usize) -> bool {
     rows.iter().any(|row| row[at].parse().is_ok_and(|number: f64| number > 0.0))
 }
@@ -175,7 +192,7 @@ fn other_costs_make_other_figures_beside() {
 fn what_cannot_be_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     for (paper, options, expected) in [
-        ("mica", &[][..], "the figures of mica are not there yet"),
+        ("mica", &["--figure", "15"][..], "figure: there is no \"15\""),
         ("dynamo", &[], "rackout"),
         ("vector", &["--figure", "13", "--trials", "0"], "trials: 0 is not allowed"),
         ("rackout", &["--keys", "0"], "keys: 0 is not allowed"),

@@ -1,4 +1,4 @@
-//! The servers to compare: started on free loopback ports, stopped when dropped.
+//! Servers to compare: started on free loopback ports, stopped when dropped.
 
 use std::{
     io,
@@ -13,16 +13,18 @@ use anyhow::{Context, Result, bail};
 use minos_workload::Target;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Contestant {
+pub(in crate::lab) enum Contestant {
+    /// Minos by its datagram protocol.
+    Native,
     SizeAware,
     KeyHash,
     Memcached,
     Redis,
 }
 
-pub(super) struct Server {
+pub(in crate::lab) struct Server {
     child: Child,
-    pub(super) target: Target,
+    pub(in crate::lab) target: Target,
 }
 
 /// Longest time until a server accepts connections.
@@ -32,10 +34,9 @@ const START_TIME_MAX: Duration = Duration::from_secs(10);
 const MEMORY_MIB: &str = "512";
 
 impl Contestant {
-    pub(super) const ALL: [Self; 4] = [Self::SizeAware, Self::KeyHash, Self::Memcached, Self::Redis];
-
-    pub(super) fn name(self) -> &'static str {
+    pub(in crate::lab) fn name(self) -> &'static str {
         match self {
+            Self::Native => "minos native",
             Self::SizeAware => "minos size-aware",
             Self::KeyHash => "minos keyhash",
             Self::Memcached => "memcached",
@@ -44,12 +45,21 @@ impl Contestant {
     }
 
     fn scheme(self) -> &'static str {
-        if self == Self::Redis { "resp" } else { "memcached" }
+        match self {
+            Self::Native => "minos",
+            Self::Redis => "resp",
+            Self::SizeAware | Self::KeyHash | Self::Memcached => "memcached",
+        }
     }
 
     fn command(self, port: u16, workers: usize) -> Result<Command> {
         let (port, workers) = (port.to_string(), workers.to_string());
         Ok(match self {
+            Self::Native => {
+                let mut command = minos("size-aware", &port, &workers)?;
+                command.args(["--native", &format!("127.0.0.1:{port}")]);
+                command
+            }
             Self::SizeAware => minos("size-aware", &port, &workers)?,
             Self::KeyHash => minos("keyhash", &port, &workers)?,
             Self::Memcached => {
@@ -82,7 +92,7 @@ fn minos(dispatch: &str, port: &str, workers: &str) -> Result<Command> {
 
 /// Starts a server with one worker fewer than there are processors; the last processor is the driver's. `None` if it
 /// is not installed.
-pub(super) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Option<Server>> {
+pub(in crate::lab) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Option<Server>> {
     let workers = cpus.len().saturating_sub(1).max(1);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
     let port = listener.local_addr()?.port();
@@ -116,7 +126,7 @@ fn spawn_on(cpu: Option<usize>, mut command: Command) -> io::Result<Child> {
 }
 
 impl Server {
-    pub(super) fn pid(&self) -> u32 {
+    pub(in crate::lab) fn pid(&self) -> u32 {
         self.child.id()
     }
 

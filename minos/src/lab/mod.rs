@@ -2,6 +2,7 @@
 
 mod bench;
 mod calibrate;
+mod contestant;
 mod demo;
 mod figures;
 mod sim;

@@ -3,13 +3,13 @@
 
 mod args;
 pub(in crate::lab) mod device;
-mod inproc;
+pub(in crate::lab) mod inproc;
 mod numbers;
 mod plot;
 mod progress;
 mod sweep;
 mod table;
-mod target;
+pub(in crate::lab) mod target;
 pub(in crate::lab) mod tier;
 mod versus;
 

@@ -18,7 +18,7 @@ pub(super) enum BenchTarget {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Table {
+pub(in crate::lab) enum Table {
     /// It evicts when its memory is full.
     Cache,
     /// It refuses when its memory is full.

@@ -1,6 +1,5 @@
 //! `minos demo`: small requests beside large ones, on this machine, in under a minute.
 
-mod contestant;
 mod machine;
 mod view;
 
@@ -11,9 +10,14 @@ use clap::Args;
 use minos_workload::{Arrivals, DatagramOptions, Pace, Report, RunConfig, Shape, Target, Workload};
 use serde::Serialize;
 
-use crate::lab::bench::{emit, emit_json, fill, measure};
-use contestant::{Contestant, Server, start};
+use crate::lab::{
+    bench::{emit, emit_json, fill, measure},
+    contestant::{Contestant, Server, start},
+};
 use machine::{Disturbance, Ticks};
+
+const CONTESTANTS: [Contestant; 4] =
+    [Contestant::SizeAware, Contestant::KeyHash, Contestant::Memcached, Contestant::Redis];
 
 /// Length of a round. Servers take turns, so that disturbances hit all of them.
 const ROUND: Duration = Duration::from_millis(500);
@@ -81,7 +85,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<()> {
         emit(&view::opening(&acts, cpus.len()))?;
     }
     let mut servers = Vec::new();
-    for contestant in Contestant::ALL {
+    for contestant in CONTESTANTS {
         match start(contestant, &cpus)? {
             Some(server) => servers.push((contestant, server)),
             None if args.json => {}

@@ -3,6 +3,7 @@
 mod chart;
 mod csv;
 mod devices;
+mod mica;
 mod minos;
 mod plots;
 mod servers;
@@ -73,7 +74,7 @@ pub(crate) struct FiguresArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     trials: u32,
 
-    /// Measured time of each point of the vector paper's figures on devices
+    /// Measured time of each point: the vector paper's on devices, and MICA's
     #[arg(long, value_name = "TIME", default_value = "300ms", value_parser = parse_time)]
     window: Duration,
 
@@ -95,7 +96,7 @@ enum Papers {
     Vector,
     /// Size-aware sharding (NSDI'19)
     Minos,
-    /// Not there yet
+    /// MICA (NSDI'14), figures 10 to 14 and 16
     Mica,
     /// All that can be drawn
     All,
@@ -117,9 +118,9 @@ struct Job<'a> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// The paper's figures are not implemented yet, a parameter is out of bounds, or a file cannot be written.
+/// A parameter is out of bounds, a measurement fails, or a file cannot be written.
 pub(crate) fn run(args: &FiguresArgs) -> Result<()> {
-    let papers = args.papers()?;
+    let papers = args.papers();
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
     let style = ProgressStyle::with_template("{wide_bar} {pos} of {len}, {msg}, {elapsed}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -135,6 +136,7 @@ pub(crate) fn run(args: &FiguresArgs) -> Result<()> {
                 jobs.extend(args.racks(*paper, &racks));
             }
             Paper::Minos => jobs.extend(args.servers(&servers)?),
+            Paper::Mica => jobs.extend(args.tables(&bar)),
         }
     }
     jobs.retain(|job| !args.plots(job).is_empty());
@@ -146,14 +148,14 @@ pub(crate) fn run(args: &FiguresArgs) -> Result<()> {
 }
 
 impl FiguresArgs {
-    fn papers(&self) -> Result<&'static [Paper]> {
-        Ok(match self.paper {
+    fn papers(&self) -> &'static [Paper] {
+        match self.paper {
             Papers::Rackout => &[Paper::Rackout],
             Papers::Vector => &[Paper::Vector],
             Papers::Minos => &[Paper::Minos],
-            Papers::All => &[Paper::Minos, Paper::Rackout, Paper::Vector],
-            Papers::Mica => bail!("the figures of mica are not there yet; minos, rackout and vector are"),
-        })
+            Papers::Mica => &[Paper::Mica],
+            Papers::All => &[Paper::Minos, Paper::Rackout, Paper::Vector, Paper::Mica],
+        }
     }
 
     fn study<'a>(
@@ -201,24 +203,40 @@ impl FiguresArgs {
 
     /// The figures of devices, of stores and of servers above them.
     fn devices<'a>(&'a self, bar: &'a ProgressBar) -> [Job<'a>; 9] {
-        let study = devices::Study { window: self.window, seed: self.seed, folder: &self.out, bar };
-        let job = |plots: &'static [Plot], make: fn(&devices::Study<'a>) -> Result<Table>| Job {
-            plots,
-            suffix: String::new(),
-            parameters: parameters(plots[0].evidence, &study.parameters()),
-            make: Box::new(move || make(&study)),
-        };
         [
-            job(&devices::MODELLED, devices::Study::modelled),
-            job(&devices::MEASURED, devices::Study::measured),
-            job(&stores::MODELLED, stores::modelled),
-            job(&stores::MEASURED, stores::measured),
-            job(&servers::FIGURE_3, servers::figure_3),
-            job(&servers::FIGURE_9, servers::figure_9),
-            job(&servers::FIGURE_10, servers::figure_10),
-            job(&servers::FIGURE_11, servers::figure_11),
-            job(&servers::FIGURE_12, servers::figure_12),
+            self.measured(bar, &devices::MODELLED, devices::Study::modelled),
+            self.measured(bar, &devices::MEASURED, devices::Study::measured),
+            self.measured(bar, &stores::MODELLED, stores::modelled),
+            self.measured(bar, &stores::MEASURED, stores::measured),
+            self.measured(bar, &servers::FIGURE_3, servers::figure_3),
+            self.measured(bar, &servers::FIGURE_9, servers::figure_9),
+            self.measured(bar, &servers::FIGURE_10, servers::figure_10),
+            self.measured(bar, &servers::FIGURE_11, servers::figure_11),
+            self.measured(bar, &servers::FIGURE_12, servers::figure_12),
         ]
+    }
+
+    /// The figures of MICA's tables, and of servers on them.
+    fn tables<'a>(&'a self, bar: &'a ProgressBar) -> [Job<'a>; 6] {
+        [
+            self.measured(bar, &mica::FIGURE_10, mica::figure_10),
+            self.measured(bar, &mica::FIGURE_11, mica::figure_11),
+            self.measured(bar, &mica::FIGURE_12, mica::figure_12),
+            self.measured(bar, &mica::FIGURE_13, mica::figure_13),
+            self.measured(bar, &mica::FIGURE_14, mica::figure_14),
+            self.measured(bar, &mica::FIGURE_16, mica::figure_16),
+        ]
+    }
+
+    fn measured<'a>(
+        &'a self,
+        bar: &'a ProgressBar,
+        plots: &'static [Plot],
+        make: fn(&devices::Study<'a>) -> Result<Table>,
+    ) -> Job<'a> {
+        let study = devices::Study { window: self.window, seed: self.seed, folder: &self.out, bar };
+        let parameters = parameters(plots[0].evidence, &study.parameters());
+        Job { plots, suffix: String::new(), parameters, make: Box::new(move || make(&study)) }
     }
 
     /// The figures of Minos; with other costs, only those that depend on the costs.

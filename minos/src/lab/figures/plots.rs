@@ -10,6 +10,7 @@ pub(super) enum Paper {
     Rackout,
     Vector,
     Minos,
+    Mica,
 }
 
 impl Paper {
@@ -19,6 +20,7 @@ impl Paper {
             Self::Rackout => "rackout",
             Self::Vector => "vector",
             Self::Minos => "minos",
+            Self::Mica => "mica",
         }
     }
 
@@ -27,6 +29,7 @@ impl Paper {
             Self::Rackout => "RackOut",
             Self::Vector => "Using vector interfaces",
             Self::Minos => "Minos",
+            Self::Mica => "MICA",
         }
     }
 }

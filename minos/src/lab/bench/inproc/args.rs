@@ -7,7 +7,7 @@ use minos_engine::{Backing, StoreConfig};
 use crate::serve::{Evict, parse_backing};
 
 /// Options of a table within the process.
-#[derive(Args, Debug)]
+#[derive(Args, Debug, Default)]
 #[command(next_help_heading = "With --target inproc://cache or inproc://store")]
 pub(in crate::lab::bench) struct InprocArgs {
     /// Access mode: which threads may touch a partition [default: crew].
@@ -41,7 +41,7 @@ pub(in crate::lab::bench) struct InprocArgs {
 
 /// Access modes: which threads may touch a partition (MICA §4.1.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(super) enum AccessArg {
+pub(in crate::lab) enum AccessArg {
     /// One thread: each has a table with its share of the keys
     Erew,
     /// Any thread reads, one writes: each has its share of the keys to write

@@ -18,10 +18,11 @@ use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::{CacheMode, StoreConfig, StoreMode};
 use minos_workload::Workload;
 
+pub(in crate::lab) use args::AccessArg;
 pub(super) use args::InprocArgs;
 
 use super::{BenchArgs, emit_either, target::Table};
-use args::{AccessArg, HashArg};
+use args::HashArg;
 use driver::{Driver, Manner, Tally};
 use load::{Extent, Loaded};
 use report::{InprocReport, TableStats};
@@ -58,27 +59,54 @@ pub(super) fn run(args: &BenchArgs, table: Table) -> Result<()> {
     );
     let workload = Workload::open(&args.workload, &args.shape(), args.seed)?;
     let plan = Plan::new(args, table, access, &workload);
-    let report = match (table, access) {
-        (Table::Cache, AccessArg::Erew) => plan.run::<Alone<CacheMode>>(),
-        (Table::Cache, AccessArg::Crew) => plan.run::<Owning<CacheMode>>(),
-        (Table::Cache, AccessArg::Crcw) => plan.run::<Sharing<CacheMode>>(),
-        (Table::Store, AccessArg::Erew) => plan.run::<Alone<StoreMode>>(),
-        (Table::Store, AccessArg::Crew) => plan.run::<Owning<StoreMode>>(),
-        (Table::Store, AccessArg::Crcw) => plan.run::<Sharing<StoreMode>>(),
-    }?;
+    let report = plan.run_with(access)?;
     emit_either(args.json, &report, &report.to_string())?;
     report.judge(table)
+}
+
+/// Threads on a table within the process, for a figure.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::lab) struct TablePoint<'a> {
+    pub(in crate::lab) table: Table,
+    pub(in crate::lab) access: AccessArg,
+    pub(in crate::lab) workload: &'a Workload,
+    /// With [`AccessArg::Erew`] a power of two.
+    pub(in crate::lab) threads: usize,
+    /// One for each thread, or none: where the system puts them.
+    pub(in crate::lab) cpus: &'a [usize],
+    pub(in crate::lab) duration: Duration,
+}
+
+/// Operations of each thread in a second of its processor time, in bursts of [`BURST_MAX`].
+///
+/// # Errors
+/// There is no memory for all items, or the table lost or changed a value.
+pub(in crate::lab) fn measure_table(point: &TablePoint<'_>) -> Result<Vec<f64>> {
+    let &TablePoint { table, access, workload, threads, cpus, duration } = point;
+    let config = InprocArgs::default().table_config(workload, threads, access);
+    let manner = Manner { hashes_inline: false, prefetches: true };
+    let (width, warmup) = (BURST_MAX, duration / 4);
+    let plan = Plan { workload, table, config, threads, width, manner, cpus, warmup, duration };
+    let report = plan.run_with(access)?;
+    report.judge(table)?;
+    Ok(report.rates().collect())
+}
+
+impl InprocArgs {
+    /// The configuration of the tables: with [`AccessArg::Erew`] each thread has its own.
+    fn table_config(&self, workload: &Workload, threads: usize, access: AccessArg) -> StoreConfig {
+        let tables = if access == AccessArg::Erew { threads as u64 } else { 1 };
+        let extent = Extent::of(workload);
+        let room = extent.memory_bytes(workload.item_count(), tables);
+        let memory_bytes = self.memory.map_or(room, |memory| memory.0);
+        StoreConfig { value_bytes_max: extent.value_bytes_max.max(1), ..self.store_config(memory_bytes) }
+    }
 }
 
 impl<'a> Plan<'a> {
     fn new(args: &'a BenchArgs, table: Table, access: AccessArg, workload: &'a Workload) -> Self {
         let threads = args.thread_count();
-        let tables = if access == AccessArg::Erew { threads as u64 } else { 1 };
-        let extent = Extent::of(workload);
-        let room = extent.memory_bytes(workload.item_count(), tables);
-        let memory_bytes = args.inproc.memory.map_or(room, |memory| memory.0);
-        let mut config = args.inproc.store_config(memory_bytes);
-        config.value_bytes_max = extent.value_bytes_max.max(1);
+        let config = args.inproc.table_config(workload, threads, access);
         let manner = Manner {
             hashes_inline: args.inproc.hash == Some(HashArg::Inline),
             prefetches: config.prefetch_depth > 1,
@@ -93,6 +121,17 @@ impl<'a> Plan<'a> {
             cpus: args.cpus(),
             warmup: args.warmup_time(),
             duration: args.measured_time(),
+        }
+    }
+
+    fn run_with(&self, access: AccessArg) -> Result<InprocReport> {
+        match (self.table, access) {
+            (Table::Cache, AccessArg::Erew) => self.run::<Alone<CacheMode>>(),
+            (Table::Cache, AccessArg::Crew) => self.run::<Owning<CacheMode>>(),
+            (Table::Cache, AccessArg::Crcw) => self.run::<Sharing<CacheMode>>(),
+            (Table::Store, AccessArg::Erew) => self.run::<Alone<StoreMode>>(),
+            (Table::Store, AccessArg::Crew) => self.run::<Owning<StoreMode>>(),
+            (Table::Store, AccessArg::Crcw) => self.run::<Sharing<StoreMode>>(),
         }
     }
 

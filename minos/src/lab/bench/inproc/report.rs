@@ -147,6 +147,11 @@ impl InprocReport {
         Self { common, engine }
     }
 
+    /// Operations of each thread in a second of its processor time, or of time if the kernel does not tell.
+    pub(super) fn rates(&self) -> impl Iterator<Item = f64> {
+        self.engine.threads.iter().map(|thread| 1e9 / thread.cpu_ns_per_op.unwrap_or(thread.ns_per_op))
+    }
+
     /// Checks that the table kept its items.
     pub(super) fn judge(&self, table: Table) -> Result<()> {
         let Report { errors_by_kind, misses, .. } = &self.common;
