@@ -27,6 +27,8 @@ minos_base::safeguards! {
     Wait,
     /// A follower becomes the owner only once it is known that the owner waited for it.
     Safe,
+    /// A follower becomes the owner only once it has said that it has the items after they were taken from theirs.
+    Confirmation,
     /// An owner without a lease tells its followers nothing.
     FeedLease,
     /// A copy is read only as long as it is fresh.

@@ -46,7 +46,7 @@ impl Follows {
     }
 
     /// True if a node is to follow by this order.
-    pub(super) fn has(&self, id: &MoveId, node: ServerId) -> bool {
+    fn has(&self, id: &MoveId, node: ServerId) -> bool {
         self.pulls.get(&(id.micro_shard, node)).is_some_and(|pull| pull.id == *id)
     }
 
@@ -107,6 +107,14 @@ impl Coordinator {
         };
         let is_whole = self.peers.get(&place.node).is_some_and(has_items);
         place.is_serving && self.is_alive(now_us, place.node) && is_whole
+    }
+
+    /// True if a node is to keep the copy of this order. One that the directory names may be an heir, also where it is to
+    /// follow no more.
+    pub(super) fn is_copy_kept(&self, id: &MoveId, node: ServerId) -> bool {
+        let listed = self.directory.follower(id.micro_shard, node);
+        let is_listed = listed.is_some_and(|it| it.number == id.number);
+        is_listed || self.follows.has(id, node)
     }
 
     fn follow_progress(&self, node: ServerId, id: MoveId) -> Option<Progress> {
@@ -179,8 +187,9 @@ impl Coordinator {
         begun
     }
 
-    /// A follower that may become the owner: it has all that was acknowledged.
-    pub(super) fn heir(&self, now_us: u64, micro_shard: MicroShard) -> Option<Follower> {
+    /// A follower that may become the owner: it has all that was acknowledged. Its report must be of the time since the
+    /// last change of the place: once the micro-shard is taken from its owner, nothing makes a follower drop its items.
+    pub(super) fn heir(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> Option<Follower> {
         let followers = self.directory.followers(micro_shard).iter();
         let is_fit = |it: &&Follower| {
             let id = MoveId { micro_shard, number: it.number };
@@ -190,14 +199,15 @@ impl Coordinator {
                 progress,
                 Some(Progress::Following | Progress::Safe | Progress::Drained | Progress::Failed)
             );
-            it.is_safe && is_there && self.is_alive(now_us, it.node)
+            let is_confirmed = !is_on(Safeguard::Confirmation) || self.has_enacted(it.node, place.epoch);
+            it.is_safe && is_there && is_confirmed && self.is_alive(now_us, it.node)
         };
         followers.into_iter().find(is_fit).copied()
     }
 
     /// The place of a micro-shard at its heir.
     pub(super) fn inherited(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> Option<Place> {
-        let Follower { node, number, .. } = self.heir(now_us, micro_shard)?;
+        let Follower { node, number, .. } = self.heir(now_us, micro_shard, place)?;
         Some(Place { node, since: number, is_serving: true, ..place })
     }
 }

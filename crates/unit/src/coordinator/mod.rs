@@ -389,7 +389,7 @@ impl Coordinator {
         let pulls = self.moves.values().filter(|it| it.to == id && self.is_copying(it));
         let pulls = pulls.map(|it| it.pull).chain(self.follows.orders(id, |it| moves.contains_key(it)));
         let is_move = |it: &MoveId| self.moves.get(&it.micro_shard).is_some_and(|known| known.pull.id == *it);
-        let is_over = |it: &MoveId| !is_move(it) && !self.follows.has(it, id);
+        let is_over = |it: &MoveId| !is_move(it) && !self.is_copy_kept(it, id);
         let cancelled = report.moves.iter().map(|(id, _)| *id).filter(is_over);
         let orders = Orders {
             incarnation: report.incarnation,
@@ -417,6 +417,11 @@ impl Coordinator {
     /// True once no lease of the node is valid, whoever granted it.
     fn is_dead(&self, now_us: u64, id: ServerId) -> bool {
         now_us >= self.quiet_until_us && !self.is_alive(now_us, id)
+    }
+
+    /// True if a node has said that it goes by this epoch or a later one.
+    fn has_enacted(&self, id: ServerId, epoch: Epoch) -> bool {
+        self.peers.get(&id).is_some_and(|peer| peer.report.epoch >= epoch)
     }
 
     fn progress(&self, it: &Move) -> Option<Progress> {

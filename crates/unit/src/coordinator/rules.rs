@@ -114,7 +114,7 @@ impl Coordinator {
         }
         let is_dead = self.is_dead(now_us, place.node);
         let is_lost = is_dead && self.may_lose(place.node) && self.substitute(now_us, place.node).is_some();
-        if drained.is_some() || is_lost || is_dead && self.heir(now_us, micro_shard).is_some() {
+        if drained.is_some() || is_lost || is_dead && self.heir(now_us, micro_shard, place).is_some() {
             return Some(Place { is_serving: false, ..place });
         }
         let peer = self.peers.get(&place.node).filter(|peer| peer.report.epoch >= place.epoch)?;
@@ -122,7 +122,7 @@ impl Coordinator {
             return peer.report.is_withdrawn.then_some(place);
         }
         // Its unit may still read the memory that it has lost.
-        let is_replaced = self.may_lose(place.node) || self.heir(now_us, micro_shard).is_some();
+        let is_replaced = self.may_lose(place.node) || self.heir(now_us, micro_shard, place).is_some();
         is_replaced.then_some(Place { is_serving: false, ..place })
     }
 
@@ -164,14 +164,13 @@ impl Coordinator {
     /// True once no node answers from the memory of the owner that was. One that has its items has withdrawn its word there;
     /// one that lacks them may have lost a memory that others still have.
     fn is_released(&self, now_us: u64, place: Place, lacks: bool) -> bool {
-        let has_enacted = |id| self.peers.get(&id).is_some_and(|peer| peer.report.epoch >= place.epoch);
-        if has_enacted(place.node) && !lacks || !is_on(Safeguard::Fence) {
+        if self.has_enacted(place.node, place.epoch) && !lacks || !is_on(Safeguard::Fence) {
             return true;
         }
         let unit = self.directory.node(place.node).map(|node| node.unit);
         let mut readers = self.peers.iter().filter(|(_, peer)| Some(peer.unit) == unit);
         let is_past = self.is_dead(now_us, place.node) || lacks && now_us >= self.quiet_until_us;
-        is_past && readers.all(|(id, peer)| has_enacted(*id) || now_us >= peer.until_us)
+        is_past && readers.all(|(id, peer)| self.has_enacted(*id, place.epoch) || now_us >= peer.until_us)
     }
 
     fn may_lose(&self, id: ServerId) -> bool {

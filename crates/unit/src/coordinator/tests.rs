@@ -29,12 +29,17 @@ fn node(id: u32) -> Node {
 
 impl Rack {
     fn new(nodes: u32, policy: Policy) -> Self {
+        Self::of((0..nodes).map(node).collect(), policy)
+    }
+
+    fn of(nodes: Vec<Node>, policy: Policy) -> Self {
         let micro_shards = MicroShards::new(32).unwrap();
-        let directory = Directory::new(micro_shards, 1, (0..nodes).map(node).collect()).unwrap();
+        let enacted = nodes.iter().map(|node| (node.id, 0)).collect();
+        let directory = Directory::new(micro_shards, 1, nodes).unwrap();
         Self {
             coordinator: Coordinator::new(directory, terms(), policy, 0),
             now_us: 0,
-            enacted: (0..nodes).map(|id| (ServerId(id), 0)).collect(),
+            enacted,
             moves: BTreeMap::new(),
             orders: BTreeMap::new(),
             told: Vec::new(),
@@ -60,8 +65,13 @@ impl Rack {
 
     /// A report of one node with one move.
     fn say(&mut self, node: u32, incarnation: u64, progress: (MoveId, Progress)) {
+        let report = self.said(node, incarnation, progress);
+        self.handle(Input::Report(report));
+    }
+
+    fn said(&mut self, node: u32, incarnation: u64, progress: (MoveId, Progress)) -> Report {
         self.now_us += 1;
-        self.handle(Input::Report(Report {
+        Report {
             node: ServerId(node),
             incarnation,
             sent_us: self.now_us,
@@ -73,10 +83,10 @@ impl Rack {
             weights: 0,
             heat: Vec::new(),
             sampled: 0,
-        }));
+        }
     }
 
-    /// A round of reports. Nodes drain what they are told to copy.
+    /// A round of reports. Nodes have all that they are told to copy.
     fn report(&mut self) {
         self.now_us += REPORT_US;
         let enacted = self.enacted.clone();
@@ -99,10 +109,11 @@ impl Rack {
             if let Some(epoch) = self.enacted.get_mut(id) {
                 *epoch = orders.epoch;
             }
-            let drained = orders.pulls.iter().map(|pull| (pull.id, Progress::Drained));
+            let progress = |pull: &Pull| if pull.is_follow { Progress::Safe } else { Progress::Drained };
+            let copied = orders.pulls.iter().map(|pull| (pull.id, progress(pull)));
             let moves = self.moves.entry(*id).or_default();
             moves.retain(|(it, _)| !orders.cancelled.contains(it));
-            moves.extend(drained);
+            moves.extend(copied);
         }
     }
 
@@ -361,4 +372,72 @@ fn nothing_is_given_to_a_process_that_began_later() {
     // Unless it has the items of the one before.
     rack.say(1, 2, (id, Progress::Drained));
     assert_eq!(owner(&rack), ServerId(1));
+}
+
+/// Two nodes of different units, each of which follows the other.
+fn followed() -> Rack {
+    let nodes = (0..2).map(|id| Node { unit: UnitId(id), ..node(id) }).collect();
+    let mut rack = Rack::of(nodes, Policy { copies: 2, ..POLICY });
+    rack.reports(20);
+    let directory = rack.coordinator.directory();
+    let is_safe = |it| directory.followers(it).iter().any(|follower| follower.is_safe);
+    assert!(directory.micro_shards().iter().all(is_safe));
+    rack
+}
+
+/// Reports until the micro-shards of node 0, which is silent, are taken from it.
+fn take_from_the_silent(rack: &mut Rack) -> usize {
+    rack.enacted.remove(&ServerId(0));
+    let (held, died_us) = (rack.held(1), rack.now_us);
+    while rack.held(0) > 0 {
+        assert!(rack.now_us < died_us + 2 * terms().honoured_us());
+        rack.report();
+    }
+    held
+}
+
+#[test]
+fn a_follower_inherits_once_it_has_said_that_its_items_are_still_there() {
+    let mut rack = followed();
+    let held = take_from_the_silent(&mut rack);
+    assert_eq!(rack.held(1), held);
+    rack.reports(2);
+    assert_eq!((rack.held(0), rack.held(1)), (0, 32));
+}
+
+#[test]
+fn a_follower_that_has_lost_its_items_inherits_nothing() {
+    let mut rack = followed();
+    let held = take_from_the_silent(&mut rack);
+    // Its last report said that it had them.
+    for _ in 0..50 {
+        let id = MoveId { micro_shard: MicroShard(0), number: 0 };
+        let report = Report { moves: Vec::new(), ..rack.said(1, 2, (id, Progress::Failed)) };
+        rack.handle(Input::Report(report));
+    }
+    assert_eq!((rack.held(0), rack.held(1)), (0, held));
+    rack.enacted.insert(ServerId(0), 0);
+    rack.reports(2);
+    assert_eq!((rack.held(0), rack.held(1)), (32 - held, held));
+}
+
+#[test]
+fn a_follower_keeps_its_items_while_the_directory_names_it() {
+    let mut rack = followed();
+    let number = rack.places().position(|place| place.node == ServerId(0)).unwrap();
+    let micro_shard = MicroShard(number as u32);
+    let id = MoveId { micro_shard, number: rack.coordinator.directory().followers(micro_shard)[0].number };
+    let mut effects = Vec::new();
+    // The coordinator writes to its disk meanwhile that node 1 follows it no more.
+    for _ in 0..2 {
+        let report = rack.said(1, 1, (id, Progress::Failed));
+        rack.coordinator.handle(rack.now_us, Input::Report(report), &mut effects);
+    }
+    let is_cancelled = |it: &Effect| matches!(it, Effect::Send(_, orders) if orders.cancelled.contains(&id));
+    assert!(!effects.iter().any(is_cancelled));
+    let next = rack.coordinator.directory().epoch() + 1;
+    rack.handle(Input::Persisted(next));
+    rack.say(1, 1, (id, Progress::Failed));
+    assert!(rack.coordinator.directory().followers(micro_shard).is_empty());
+    assert_eq!(rack.orders[&ServerId(1)].cancelled, [id]);
 }

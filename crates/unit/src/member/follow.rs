@@ -283,19 +283,34 @@ impl Member {
             return;
         }
         let jobs = self.jobs_for(from, &changes);
+        let batch = Batch { feed: more.feed, asked_us: more.asked_us, epoch, jobs, tries: 1 };
+        self.apply(now_us, from, batch, effects);
+    }
+
+    fn apply(&mut self, now_us: u64, from: ServerId, batch: Batch, effects: &mut Vec<Effect>) {
         let Some(stream) = self.streams.get_mut(&from) else { return };
-        stream.stage = StreamStage::Applying(Batch {
-            feed: more.feed,
-            asked_us: more.asked_us,
-            epoch,
-            jobs: jobs.clone(),
-            tries: 1,
-        });
+        let jobs = batch.jobs.clone();
+        stream.stage = StreamStage::Applying(batch);
         if jobs.is_empty() {
             self.applied(now_us, (from, true), effects);
         } else {
             effects.push(Effect::Apply(from, jobs));
         }
+    }
+
+    /// Tries a batch again that has failed. What is followed no more is left out: it may be empty, or this node's own.
+    fn apply_again(&mut self, now_us: u64, from: ServerId, effects: &mut Vec<Effect>) {
+        let Some(stream) = self.streams.get_mut(&from) else { return };
+        let StreamStage::Waiting(batch, since_us) = &stream.stage else { return };
+        if now_us < since_us + self.timing.ask_us {
+            return;
+        }
+        let mut batch = Batch { tries: batch.tries + 1, ..batch.clone() };
+        batch.jobs.retain(|job| {
+            let follow = self.shards[job.id.micro_shard.0 as usize].follow.as_ref();
+            follow.is_some_and(|it| it.id() == job.id && it.takes_changes())
+        });
+        self.apply(now_us, from, batch, effects);
     }
 
     /// What is to be copied for these changes: those of the micro-shards that are followed, each in turn.
@@ -425,14 +440,7 @@ impl Member {
         }
         let streams: Vec<_> = self.streams.keys().copied().collect();
         for from in streams {
-            let stream = self.streams.get_mut(&from).expect("it is there");
-            if let StreamStage::Waiting(batch, since_us) = &stream.stage
-                && now_us >= since_us + self.timing.ask_us
-            {
-                let batch = Batch { tries: batch.tries + 1, ..batch.clone() };
-                effects.push(Effect::Apply(from, batch.jobs.clone()));
-                stream.stage = StreamStage::Applying(batch);
-            }
+            self.apply_again(now_us, from, effects);
             self.ask_for_more(now_us, from, effects);
         }
     }

@@ -168,8 +168,9 @@ impl Member {
         let follows = shard.follow.as_ref().map(|it| it.id().number);
         let newest = shard.target.as_ref().map(|it| it.pull.id.number).max(follows).unwrap_or(0);
         let is_new = number > shard.closed.max(newest);
-        let is_complete = shard.word.epoch == number;
-        if !is_sound || !is_new || is_complete {
+        // A process that has begun anew may be told to follow and to take over: what is complete here may be newer.
+        let has_newer = shard.word.epoch >= number;
+        if !is_sound || !is_new || has_newer {
             return;
         }
         self.end_follow(micro_shard, effects);

@@ -289,6 +289,50 @@ fn a_drained_copy_outlives_its_process() {
 }
 
 #[test]
+fn a_drained_copy_outlives_an_older_order_to_follow() {
+    let directory = begun();
+    let place = directory.place(SHARD).unwrap();
+    let number = directory.epoch();
+    let mut member = member(B, Ownership::owned(number).withdrawn());
+    let pull = |number, is_follow| {
+        let id = MoveId { micro_shard: SHARD, number };
+        Pull { id, from: A, epoch: place.epoch, is_follow }
+    };
+    let pulls = vec![pull(number, false), pull(number - 1, true)];
+    let effects = effects_of(&mut member, 1, Input::Orders(Orders { pulls, ..orders(&directory) }));
+    assert!(words(&effects).is_empty() && !effects.contains(&Effect::Empty(SHARD)));
+}
+
+#[test]
+fn a_batch_that_is_tried_again_leaves_out_what_is_followed_no_more() {
+    let directory = begun();
+    let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
+    let pull = Pull { id, from: A, epoch: directory.place(SHARD).unwrap().epoch, is_follow: true };
+    let mut follower = member(B, Ownership::VOID);
+    let pulls = vec![pull];
+    let mut say = |now_us, input| effects_of(&mut follower, now_us, input);
+    say(1, Input::Orders(Orders { pulls, ..orders(&directory) }));
+    let effects = say(2, Input::Emptied(SHARD));
+    let asked = effects.iter().find_map(|effect| match effect {
+        Effect::Send(_, Message::Follow(asked)) => Some(*asked),
+        _ => None,
+    });
+    let feed = crate::FeedId { incarnation: 7, number: 1 };
+    say(3, Input::Message(A, Message::Followed(asked.expect("a question"), feed)));
+    say(4, Input::Copied(id, true));
+    let more = crate::More { feed, applied: 0, asked_us: 4, due: 1 };
+    let (epoch, changes) = (directory.epoch(), vec![(SHARD, KeyHash(5))]);
+    let applies = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Apply(..)));
+    assert!(applies(&say(5, Input::Message(A, Message::Batch { more, epoch, changes }))));
+    say(6, Input::Applied(A, false));
+    assert!(applies(&say(5000, Input::Tick)));
+    say(5001, Input::Applied(A, false));
+    let cancelled = Orders { cancelled: vec![id], ..orders(&directory) };
+    assert!(say(5002, Input::Orders(cancelled)).contains(&Effect::Empty(SHARD)));
+    assert!(!applies(&say(10_000, Input::Tick)));
+}
+
+#[test]
 fn lost_changes_end_a_move() {
     let directory = begun();
     let mut a = owner(&directory);

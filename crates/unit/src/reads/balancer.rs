@@ -14,8 +14,13 @@ use crate::{Node, Report};
 
 /// Fewest requests of an interval that are believed, times the nodes of the unit: their counts vary by 6 %.
 const REQUESTS_MIN: f64 = 256.0;
-/// Change of a node's share below which weights stay as they are, relative to an equal share.
+/// Change of a node's share, relative to an equal share, below which one interval leaves weights as they are: service times
+/// vary by so much.
 const STEP: f64 = 0.2;
+/// The same for the mean of several intervals, which varies less: what an odd interval has left in the weights goes.
+const MEAN_STEP: f64 = 0.06;
+/// The part of the newest interval in that mean.
+const NEWEST: f64 = 0.25;
 /// Least part of an interval that a node's reports must span.
 const SPANNED_MIN: u64 = 4;
 /// Between two intervals in the paper, in microseconds (§5.2).
@@ -100,7 +105,20 @@ impl Done {
     fn requests(&self) -> f64 {
         self.reads + self.writes
     }
+
+    /// The mean once this interval is part of it.
+    fn with(&self, newest: &Self) -> Self {
+        let part = |mean: f64, newest: f64| mean + NEWEST * (newest - mean);
+        Self {
+            reads: part(self.reads, newest.reads),
+            writes: part(self.writes, newest.writes),
+            busy_us: part(self.busy_us, newest.busy_us),
+        }
+    }
 }
+
+/// What nodes have done.
+type Work = BTreeMap<ServerId, Done>;
 
 /// Computes weights from reports.
 #[derive(Debug)]
@@ -109,8 +127,10 @@ pub(crate) struct Balancer {
     /// When the interval ends.
     until_us: u64,
     seen: BTreeMap<ServerId, Seen>,
-    /// Of the last interval.
-    done: BTreeMap<ServerId, Done>,
+    /// In the last interval.
+    done: Work,
+    /// On average, since the weights follow it.
+    mean: Work,
     /// The nodes that lived when the weights were made.
     alive: BTreeSet<ServerId>,
     weights: Option<Arc<Weights>>,
@@ -124,7 +144,8 @@ impl Balancer {
             until_us: now_us.saturating_add(balancing.interval_us),
             balancing,
             seen: BTreeMap::new(),
-            done: BTreeMap::new(),
+            done: Work::new(),
+            mean: Work::new(),
             alive: BTreeSet::new(),
             weights: None,
             heard: 0,
@@ -196,6 +217,9 @@ impl Balancer {
                 self.done.insert(*id, done);
             }
         }
+        let mean =
+            |(id, done): (&ServerId, &Done)| (*id, self.mean.get(id).map_or(*done, |mean| mean.with(done)));
+        self.mean = self.done.iter().map(mean).collect();
     }
 
     /// The parts of all nodes, by number.
@@ -215,27 +239,36 @@ impl Balancer {
     }
 
     /// The shares of the members of a unit, all of them alive: those in force unless the loads ask for others by far.
-    fn shares(&self, members: &[ServerId]) -> Result<Vec<f64>, BadParameter> {
+    fn shares(&mut self, members: &[ServerId]) -> Result<Vec<f64>, BadParameter> {
         let uniform = ReadDistribution::uniform(members.len())?;
         let of = |id| self.weights.as_ref().map_or(0, |weights| weights.of(id));
         let held = members.iter().map(|id| f64::from(of(*id))).collect();
         let held = ReadDistribution::new(held).unwrap_or_else(|_| uniform.clone());
         let returns = |id: &ServerId| !self.alive.contains(id);
-        let done: Option<Vec<Done>> = members.iter().map(|id| self.done.get(id).copied()).collect();
-        let done = done.filter(|done| !is_too_little(done));
-        let asked = match self.balancing.policy {
-            ReadPolicy::Static => Some(uniform),
-            policy => match done {
-                Some(done) => Some(distribution(policy, &done)?),
-                // Little is known. A node that is back gets as many as the others.
-                None => members.iter().any(returns).then_some(uniform),
-            },
+        // Little is known. A node that is back gets as many as the others.
+        let unknown = || members.iter().any(returns).then(|| uniform.clone());
+        let asked = self.asked(members, &self.done)?.or_else(unknown);
+        let is_far = |asked: &ReadDistribution, step: f64| {
+            let mut pairs = asked.probabilities().iter().zip(held.probabilities());
+            pairs.any(|(asked, held)| (asked - held).abs() > step / members.len() as f64)
         };
-        let (held, asked) = (held.probabilities(), asked.as_ref().map(ReadDistribution::probabilities));
-        let step = STEP / members.len() as f64;
-        let is_far = |asked: &&[f64]| asked.iter().zip(held).any(|(asked, held)| (asked - held).abs() > step);
-        let is_first = self.weights.is_none();
-        Ok(asked.filter(|asked| is_first || is_far(asked)).unwrap_or(held).to_vec())
+        if let Some(asked) = asked.filter(|asked| self.weights.is_none() || is_far(asked, STEP)) {
+            // What was before says nothing about the load from now on.
+            self.mean.extend(self.done.iter().filter(|(id, _)| members.contains(id)));
+            return Ok(asked.probabilities().to_vec());
+        }
+        let mean = self.asked(members, &self.mean)?.filter(|asked| is_far(asked, MEAN_STEP));
+        Ok(mean.unwrap_or(held).probabilities().to_vec())
+    }
+
+    /// What the policy makes of the work of a unit; none if it is too little.
+    fn asked(&self, members: &[ServerId], work: &Work) -> Result<Option<ReadDistribution>, BadParameter> {
+        if self.balancing.policy == ReadPolicy::Static {
+            return ReadDistribution::uniform(members.len()).map(Some);
+        }
+        let done: Option<Vec<Done>> = members.iter().map(|id| work.get(id).copied()).collect();
+        let done = done.filter(|done| !is_too_little(done));
+        done.map(|done| distribution(self.balancing.policy, &done)).transpose()
     }
 }
 

@@ -153,6 +153,21 @@ fn an_idle_unit_keeps_its_weights() {
 }
 
 #[test]
+fn an_odd_interval_does_not_stay_in_the_weights() {
+    // Stores alone, while fresh memory makes some nodes slower: up to 16 % more or fewer reads.
+    let start: Vec<_> =
+        [84, 92, 100, 116].into_iter().cycle().take(8).map(|time_us| (0, 1000, time_us)).collect();
+    let mut rack = Rack::new(ReadPolicy::ServiceTimes, &[0; 8]);
+    let busiest = |rack: &Rack| f64::from(rack.all().into_iter().max().unwrap_or(0)) * 8.0 / f64::from(PARTS);
+    rack.seconds(10, &start);
+    assert!(busiest(&rack) > 1.13, "{}", busiest(&rack));
+    rack.seconds(120, &[(1000, 0, 100); 8]);
+    assert!(busiest(&rack) <= 1.1, "{}", busiest(&rack));
+    // It takes a few changes.
+    assert!(rack.version() < 6, "{}", rack.version());
+}
+
+#[test]
 fn lost_and_old_reports_change_nothing() {
     let each = [(200, 200, 5), (200, 0, 5)];
     let (mut whole, mut lossy) =

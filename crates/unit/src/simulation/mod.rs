@@ -79,8 +79,13 @@ fn must_fail(plan: Plan, off: Safeguard) {
 
 /// The same, from a seed on.
 fn must_fail_from(first: u64, plan: Plan, off: Safeguard) {
+    must_end_with("Violation", first, plan, off);
+}
+
+/// The same, for a violation whose text begins so.
+fn must_end_with(text: &str, first: u64, plan: Plan, off: Safeguard) {
     const SEEDS: u64 = 2000;
-    let violation = |seed| run(seed, plan, Some(off)).err().filter(|text| text.starts_with("Violation"));
+    let violation = |seed| run(seed, plan, Some(off)).err().filter(|found| found.starts_with(text));
     let found = (first..first + SEEDS).find_map(|seed| Some((seed, violation(seed)?)));
     let (seed, violation) = found.unwrap_or_else(|| panic!("{off:?} is off, and nothing was noticed"));
     run(seed, plan, None).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
@@ -122,13 +127,18 @@ fn followed_afar(loss: Loss) -> Plan {
     Plan { pauses: 25, cuts: 15, fault_us: 6000, ..followed(loss) }
 }
 
+/// The same, while micro-shards move, also to those that follow them.
+fn followed_on_the_move(loss: Loss) -> Plan {
+    Plan { copies: 3, moves: 40, kills: 0, memory_losses: 0, ..followed_afar(loss) }
+}
+
 #[test]
 fn followers_lose_no_acknowledged_change() {
+    let plans = [followed, followed_afar, followed_on_the_move, followed_afar];
     let mut sum = Tally::default();
     for seed in seeds(200) {
-        let loss = if seed % 4 == 0 { Loss::Allowed } else { Loss::Never };
-        let plan = if seed % 2 == 0 { followed } else { followed_afar };
-        match run(seed, plan(loss), None) {
+        let loss = if seed / 4 % 4 == 0 { Loss::Allowed } else { Loss::Never };
+        match run(seed, plans[seed as usize % plans.len()](loss), None) {
             Ok(tally) => sum.add(&tally),
             Err(violation) => panic!("MINOS_UNIT_SEED={seed} MINOS_UNIT_SEEDS=1, {loss:?}: {violation}"),
         }
@@ -152,10 +162,9 @@ fn control_without_its_name_in_the_directory_a_copy_is_read_that_is_told_of_no_c
 
 #[test]
 fn control_without_its_lease_an_old_owner_feeds_copies() {
-    let plan =
-        Plan { copies: 3, kills: 2, memory_losses: 0, pauses: 0, cuts: 60, ..followed_afar(Loss::Never) };
-    // It is rare: the seeds before find nothing, and take a quarter of a minute.
-    must_fail_from(1300, plan, Safeguard::FeedLease);
+    let base = Plan { copies: 3, kills: 4, memory_losses: 0, moves: 0, ..followed_afar(Loss::Never) };
+    // It is rare: the seeds before find nothing.
+    must_fail_from(700, Plan { pauses: 0, cuts: 60, fault_us: 4000, ..base }, Safeguard::FeedLease);
 }
 
 #[test]
@@ -166,6 +175,11 @@ fn control_without_waiting_an_acknowledged_change_is_lost() {
 #[test]
 fn control_without_safety_a_follower_becomes_the_owner_too_early() {
     must_fail(followed(Loss::Never), Safeguard::Safe);
+}
+
+#[test]
+fn control_without_its_confirmation_a_follower_becomes_the_owner_of_what_it_lacks() {
+    must_end_with("only", 0, followed_on_the_move(Loss::Never), Safeguard::Confirmation);
 }
 
 #[test]
@@ -239,8 +253,8 @@ fn control_without_the_fence_a_dead_nodes_memory_is_read() {
 #[test]
 fn control_without_the_fence_a_memory_is_read_that_its_owner_has_lost() {
     let plan = Plan { kills: 0, memory_losses: 12, coordinator_kills: 0, ..followed_afar(Loss::Never) };
-    // It is rare: the seeds before find nothing, and take a minute.
-    must_fail_from(1240, plan, Safeguard::Fence);
+    // It is rare: the seeds before find nothing.
+    must_fail_from(300, plan, Safeguard::Fence);
 }
 
 #[test]

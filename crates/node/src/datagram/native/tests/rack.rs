@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::{Clock, seeded};
+use minos_base::{Clock, SizeClass, seeded};
 use minos_client::{Config, OnceFor, Outcome, ReadBy, Request, Verb, core::OpId, rack::Router};
 use minos_engine::{Backing, Engine, ReadOnly, StoreConfig, StoreMode};
 use minos_proto::native::{DIRECTORY_WEIGHTS, Detail, OpFlags, Opcode, Operation, Status};
@@ -16,9 +16,14 @@ use minos_rack::ServerId;
 use minos_unit::{PARTS, Weights};
 use rand::{RngExt, rngs::StdRng};
 
-use super::site::{Client, HASH_SEED, SECRET, Site, config, sealed_config, setting};
+use super::site::{Answer, Client, HASH_SEED, SECRET, Site, Wire, config, sealed_config, setting};
 use crate::{
-    datagram::native::NativeShared,
+    datagram::native::{
+        Job, NativeShared, Turn,
+        job::HandedOperation,
+        waiting::{Waiting, WaitingOperation},
+    },
+    ops::{Fetch, Need},
     rack::{
         Rack, RackCounters, RackView,
         config::{RackConfig, RackNode},
@@ -210,6 +215,47 @@ fn a_copy_answers_who_asks_for_it_while_it_is_fresh() {
     assert_eq!(writer.ask_one(&mut nodes.sites[1], delete).status, Status::Ok);
     route_to(0);
     assert_eq!(read(&mut nodes, &key, OpFlags::COPIES, u64::MAX), (Status::NotFound, Vec::new()));
+}
+
+/// The answer to a GET that has waited for flash, or for another worker, at the first worker of a site.
+fn answer_later(site: &mut Site, client: &Client, get: &Operation<'_>, is_fetched: bool) -> Answer {
+    let to = site.shared.answer_to(client.peer, &client.header);
+    let operation = Operation { hash: site.store.hash(get.key), ..*get };
+    let (mut wire, mut hand_off) = (Wire::default(), |_, job| Err(job));
+    let (now, placement) = (site.now, &mut site.placement);
+    let turn = Turn { now, placement, egress: &mut wire, hand_off: &mut hand_off };
+    if is_fetched {
+        let permit = site.shared.waiting_bounds().admit(client.peer.ip(), 1).expect("nothing else waits");
+        let handed = HandedOperation::of(&to, &operation);
+        let waiting = Waiting::Operations(vec![WaitingOperation { handed, ticket: None, permit }]);
+        let fetch = Fetch::<StoreMode>::of(operation.hash, operation.key, SizeClass::of(5), Need::Copy);
+        site.workers[0].go_on(waiting, &fetch.fetched(Default::default()), turn);
+    } else {
+        site.workers[0].on_job(Job::operation(&to, &operation), turn);
+    }
+    client.read(&wire.trains).remove(0)
+}
+
+#[test]
+fn an_operation_that_has_waited_is_not_answered_for_a_key_that_has_gone_meanwhile() {
+    let mut nodes = Nodes::new(&[0, 1], &config());
+    let key = nodes.key(0, true);
+    let (rack, micro_shard) = (Arc::clone(&nodes.racks[0]), nodes.racks[0].micro_shard(key.as_bytes()));
+    let mut client = Client::of(&mut nodes.sites[0]);
+    let put = client.put(key.as_bytes(), b"value");
+    assert_eq!(client.ask_one(&mut nodes.sites[0], put).status, Status::Ok);
+    let get = client.get(key.as_bytes());
+    for is_fetched in [true, false] {
+        rack.routes.set(micro_shard, 0, false);
+        rack.routes.raise();
+        let answer = answer_later(&mut nodes.sites[0], &client, &get, is_fetched);
+        assert_eq!((answer.status, answer.value.as_slice()), (Status::Ok, &b"value"[..]));
+        // The value here may be old by then, and is removed.
+        rack.routes.set(micro_shard, 1, false);
+        rack.routes.raise();
+        let answer = answer_later(&mut nodes.sites[0], &client, &get, is_fetched);
+        assert_eq!((answer.status, answer.item_flags), (Status::NotOwner, 1), "{is_fetched}");
+    }
 }
 
 #[test]
