@@ -291,6 +291,40 @@ fn minos_answers_like_redis_in_resp3() {
     compare(&["--threshold=1000"], "3");
 }
 
+/// Commands in turn, most of them with arguments that random ones hardly have.
+const FIXED: &str = include_str!("fixed.txt");
+
+/// The commands of [`FIXED`] to which the replies differ.
+fn differing(addresses: [SocketAddr; 2], version: &str) -> Vec<String> {
+    let mut connections = addresses.map(Connection::open);
+    for connection in &mut connections {
+        connection.say(&["hello", version]);
+        connection.say(&["flushall"]);
+    }
+    let mut differences = Vec::new();
+    for line in FIXED.lines() {
+        let words: Vec<&str> = line.split(' ').map(|word| if word == "\"\"" { "" } else { word }).collect();
+        let [redis, minos] = connections.each_mut().map(|connection| connection.say(&words));
+        if redis != minos {
+            differences.push(format!("{line}\n  Redis {redis:?}\n  Minos {minos:?}"));
+        }
+    }
+    differences
+}
+
+#[test]
+fn commands_with_odd_arguments_are_answered_alike() {
+    let (redis, minos) = (redis(), minos(&[]));
+    for version in ["2", "3"] {
+        let differences = differing([redis.address(), minos.address()], version);
+        assert!(differences.is_empty(), "RESP{version}:\n{}", differences.join("\n"));
+    }
+    let other = Server::redis(&["--databases", "2"]).unwrap_or_else(|error| panic!("{error}"));
+    assert!(
+        differing([redis.address(), other.address()], "2").iter().any(|line| line.starts_with("SELECT 1"))
+    );
+}
+
 #[test]
 fn altered_replies_are_found() {
     let alterations: [(&str, Alteration); 4] = [

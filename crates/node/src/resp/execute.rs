@@ -8,7 +8,7 @@ use super::{
     acl, bits,
     call::{Call, Done, Failure, Interrupt, fail, pause},
     client, config, count, describe, expire, get, info, keys, lcs, object, rename, scan, server,
-    session::{Progress, Replies, RespSession},
+    session::{Progress, Replies, RespSession, Transaction},
     set, strings, tracking, transaction,
 };
 use crate::ops::{Context, Fetched, Lookup, Next, Placement, Work};
@@ -142,10 +142,7 @@ fn checked<M: Mode, P: Placement>(
     let call = match check(cx, request).and_then(|call| Ok((call, admit(cx, session, &call)?))) {
         Ok((call, true)) => call,
         Ok((_, false)) => return pause(Next::Unpaused),
-        Err(failure) => {
-            session.transaction.is_broken |= session.transaction.is_open;
-            return Err(failure.into());
-        }
+        Err(failure) => return Err(refused(session, request, failure).into()),
     };
     if session.transaction.is_open && !call.spec.flags.has(Flag::AT_ONCE) {
         return transaction::queue(session, &call, tx);
@@ -156,6 +153,18 @@ fn checked<M: Mode, P: Placement>(
         Id::Set => set::set(cx, session, &call, tx),
         _ => others(cx, session, &call, requests_left, tx),
     }
+}
+
+/// Notes that a command was refused: it ends the transaction if it is EXEC, and breaks it otherwise.
+#[cold]
+fn refused(session: &mut RespSession, request: &Request<'_>, failure: Failure) -> Failure {
+    if request.call.as_ref().is_ok_and(|call| call.spec.id == Id::Exec) {
+        session.transaction = Transaction::default();
+        let why = failure.0.strip_prefix(b"ERR ").unwrap_or(&failure.0);
+        return Failure([b"EXECABORT Transaction discarded because of: ", why].concat().into());
+    }
+    session.transaction.is_broken |= session.transaction.is_open;
+    failure
 }
 
 /// Refuses a command that the client may not use now. False for one that waits for the end of CLIENT PAUSE.

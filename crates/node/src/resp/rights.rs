@@ -37,6 +37,7 @@ const fn entries() -> [Entry; TABLE.len()] {
 
 const fn categories(spec: &Spec) -> Categories {
     let group = match spec.group {
+        _ if matches!(spec.id, Id::DbSize | Id::FlushDb | Id::FlushAll | Id::SwapDb) => Categories::KEYSPACE,
         Group::String => Categories::STRING,
         Group::Bitmap => Categories::BITMAP,
         Group::Generic => Categories::KEYSPACE,
@@ -151,7 +152,7 @@ mod tests {
     fn categories_follow_from_flags_and_group() {
         let of = |spec: &Spec| categories_of(spec).collect::<Vec<_>>();
         assert_eq!(of(find(b"get").unwrap()), ["read", "string", "fast"]);
-        assert_eq!(of(find(b"flushall").unwrap()), ["write", "slow", "dangerous"]);
+        assert_eq!(of(find(b"flushall").unwrap()), ["keyspace", "write", "slow", "dangerous"]);
         let list = find_subcommand(find(b"client").unwrap(), b"list").unwrap();
         assert_eq!(of(list), ["admin", "slow", "dangerous", "connection"]);
     }
