@@ -174,6 +174,16 @@ fn nothing_foreign_is_written_over() {
 }
 
 #[test]
+fn a_seed_of_the_key_hash_is_that_of_the_table() {
+    let (_folder, path) = file();
+    drop(serve_with("cache", &path, &["--hash-seed=7"]));
+    let other = [&*format!("--flash={}", path.display()), "--hash-seed=8"];
+    assert!(refused(&other).contains("hashes keys otherwise"));
+    drop(serve_with("cache", &path, &["--hash-seed=7"]));
+    drop(serve("cache", &path));
+}
+
+#[test]
 fn a_device_is_served_once() {
     let (_folder, path) = file();
     let _server = serve("cache", &path);

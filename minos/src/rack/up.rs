@@ -57,6 +57,9 @@ pub(crate) struct UpArgs {
     /// Port of node 0 for memcached clients, on 127.0.0.1; node I is at the I-th behind it
     #[arg(long, value_name = "P", default_value_t = 11311)]
     base_port: u16,
+    /// Port of node 0 for Redis' clients, on 127.0.0.1; node I is at the I-th behind it
+    #[arg(long, value_name = "P")]
+    resp: Option<u16>,
     /// Serve native clients, too, from this port on [default port: that of --base-port]; each node takes two ports for
     /// each worker
     #[arg(long, value_name = "P", num_args = 0..=1)]
@@ -155,7 +158,7 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
     }
     ensure!((1..=NODES_MAX).contains(&args.nodes), "-n {}: expected 1 to {NODES_MAX}", args.nodes);
     ensure!(
-        usize::from(args.base_port) + args.nodes <= usize::from(u16::MAX),
+        usize::from(args.base_port.max(args.resp.unwrap_or(0))) + args.nodes <= usize::from(u16::MAX),
         "--base-port {}: no port is left for the last node",
         args.base_port
     );
@@ -301,6 +304,8 @@ impl Up<'_> {
         command.args(["--memory", &memory.to_string(), "--workers", &workers.to_string()]);
         let native = self.args.native(node);
         command.args(native.map(|address| format!("--native={address}")));
+        let resp = self.args.resp.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port + node as u16)));
+        command.args(resp.map(|address| format!("--resp={address}")));
         command.arg("--coordinator").arg(folder.join(COORDINATOR));
         command.arg("--rack-lease").arg(format!("{}ms", self.args.rack_lease.as_millis()));
         command.arg("--region").arg(self.region(node));
@@ -314,6 +319,7 @@ impl Up<'_> {
             let mut out = std::io::stdout().lock();
             write!(out, "node {node} memcached {address} ")?;
             native.map_or(Ok(()), |address| write!(out, "native {address} "))?;
+            resp.map_or(Ok(()), |address| write!(out, "resp {address} "))?;
             writeln!(out, "pid {}", process.id())?;
             out.flush()?;
             return Ok(process);

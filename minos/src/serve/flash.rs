@@ -140,8 +140,7 @@ impl FlashOptions {
         let name = format!("--flash {}", flash.path.display());
         let file = FileOptions { size_bytes: flash.size_bytes, create: true, ..FileOptions::default() };
         let device = open_soon(&flash.path, &file).with_context(|| name.clone())?;
-        let hash_seed = above.is_in_rack.then_some(config.hash_seed);
-        let (table, is_new) = self.table(&device, hash_seed).with_context(|| name.clone())?;
+        let (table, is_new) = self.table(&device, above).with_context(|| name.clone())?;
         let options = self.tier_options(above.engine);
         let make = |superblock: &Superblock| {
             let room = if is_fixed { u64::MAX } else { minos_tier::value_bytes_max(&superblock.layout) };
@@ -185,14 +184,14 @@ impl FlashOptions {
     }
 
     /// The table on the device, and whether it is new: one is made where the user asks for it, or in a file that is new.
-    /// `None` if it cannot be read: opening it says why. All nodes of a rack have one `hash_seed`.
-    fn table(&self, device: &Device, hash_seed: Option<u64>) -> anyhow::Result<(Option<Superblock>, bool)> {
+    /// `None` if it cannot be read: opening it says why.
+    fn table(&self, device: &Device, above: Above) -> anyhow::Result<(Option<Superblock>, bool)> {
         if !self.flash_format && !device.facts().was_created {
             return match minos_tier::inspect(device)? {
                 Contents::Empty => bail!("there is no table; --flash-format makes one"),
                 Contents::Foreign => bail!("it holds something that is not a table of this program"),
-                Contents::Table(table) if hash_seed.is_some_and(|seed| seed != table.hash_seed) => {
-                    bail!("its table is of another rack: it hashes keys otherwise (--hash-seed)")
+                Contents::Table(table) if above.hash_seed.is_some_and(|seed| seed != table.hash_seed) => {
+                    bail!("its table hashes keys otherwise (--hash-seed)")
                 }
                 Contents::Table(table) => Ok((Some(table), false)),
                 Contents::Unreadable(_) => Ok((None, false)),
@@ -201,7 +200,7 @@ impl FlashOptions {
         let format = Format {
             table: random_seed(),
             seed: random_seed(),
-            hash_seed: hash_seed.unwrap_or_else(random_seed),
+            hash_seed: above.hash_seed.unwrap_or_else(random_seed),
             clock_zero_unix_s: Clock::new().zero_unix_s(),
             segment_bytes: segment_bytes(device.geometry().capacity_bytes),
         };
@@ -233,6 +232,8 @@ impl FlashOptions {
 pub(super) struct Above {
     pub(super) engine: EngineKind,
     pub(super) has_region: bool,
+    /// The seed of the key hash that was asked for. All nodes of a rack have one.
+    pub(super) hash_seed: Option<u64>,
     /// It is a node of a rack, perhaps one with a coordinator.
     pub(super) is_in_rack: bool,
     pub(super) is_managed: bool,

@@ -247,8 +247,8 @@ impl ServeOptions {
     fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {
         let missing = [
             (
-                !self.resp.is_empty() && self.rack.rack.is_some(),
-                "--resp: a node of a rack does not serve Redis' protocol yet; it goes without --rack",
+                !self.resp.is_empty() && self.rack.rack.is_some() && self.flash.flash.is_some(),
+                "--resp: a node of a rack with --flash does not serve Redis' protocol; it goes without one of them",
             ),
             (
                 self.io == Io::Uring,

@@ -16,6 +16,7 @@ mod machines;
 mod native;
 mod native_copies;
 mod pipelines;
+mod redis;
 mod up;
 
 use std::{

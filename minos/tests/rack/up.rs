@@ -148,7 +148,8 @@ impl Rack {
         let line = lines.next().expect("the rack has ended").unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         let (number, address, pid) = match words[..] {
-            ["node", number, "memcached", address, "pid", pid] => (number, address, pid),
+            ["node", number, "memcached", address, "pid", pid]
+            | ["node", number, "memcached", address, "resp", _, "pid", pid] => (number, address, pid),
             ["node", number, "memcached", address, "native", native, "pid", pid] => {
                 if self.native.len() == self.nodes.len() {
                     self.native.push(native.parse().unwrap());

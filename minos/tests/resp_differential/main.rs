@@ -9,11 +9,17 @@ mod common;
 mod commands;
 mod wire;
 
-use std::{net::SocketAddr, time::Instant};
+use std::{
+    io::{BufRead as _, BufReader},
+    net::{SocketAddr, TcpListener},
+    process::{self, Child, Stdio},
+    time::Instant,
+};
 
 use minos_base::seeded;
 use minos_testkit::Server;
 use rand::RngExt as _;
+use rustix::process::{Pid, Signal, kill_process};
 
 use commands::{Batch, Command, Comparison, sequence};
 use wire::{Connection, Reply, array};
@@ -45,14 +51,14 @@ fn minos(options: &[&str]) -> Server {
     Server::start(&common::program(), arguments).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Two connections to one server, both in the same version of the protocol.
+/// Two connections to one server, or to two nodes of a rack, both in the same version of the protocol.
 struct Side {
     connections: [Connection; 2],
 }
 
 impl Side {
-    fn new(address: SocketAddr, version: &str) -> Self {
-        let mut connections = [Connection::open(address), Connection::open(address)];
+    fn new(addresses: [SocketAddr; 2], version: &str) -> Self {
+        let mut connections = addresses.map(Connection::open);
         for connection in &mut connections {
             connection.say(&["hello", version]);
         }
@@ -102,9 +108,9 @@ type Alteration = fn(&mut Reply);
 const REMOVING: [&[u8]; 9] =
     [b"flushall", b"del", b"unlink", b"getdel", b"rename", b"renamenx", b"expire", b"expireat", b"pexpireat"];
 
-/// Runs a sequence against both.
+/// Runs a sequence against both, whose connections go to these addresses.
 fn run(
-    addresses: [SocketAddr; 2],
+    addresses: [[SocketAddr; 2]; 2],
     version: &str,
     (seed, batches): (u64, &[Batch]),
     alter: Alteration,
@@ -143,9 +149,12 @@ fn run(
     Ok(())
 }
 
-/// True for the differences that are wanted: the bound of LCS is lower, and sums of decimal numbers are exact.
+/// True for the differences that are wanted: the bound of LCS is lower, sums of decimal numbers are exact, and a rack refuses
+/// some transactions.
 fn is_accepted(command: &Command, left: &Option<Reply>, right: &Option<Reply>) -> bool {
     match (command.words[0].as_slice(), left, right) {
+        // Keys of several nodes of a rack.
+        (b"exec", _, Some(Reply::Error(text))) => text.starts_with("CROSSSLOT") || text.contains(" rack"),
         (b"lcs", _, Some(Reply::Error(text))) => text.contains("Insufficient memory"),
         (b"exec", Some(Reply::Elements(_, left)), Some(Reply::Elements(_, right))) => {
             // Its numbers are strings, as those of INCRBYFLOAT are.
@@ -235,7 +244,7 @@ fn told(reply: &Option<Reply>) -> String {
 /// Compares the replies to many sequences. Says every difference, and the first one with a short sequence.
 fn compare(options: &[&str], version: &str) {
     let (rival, subject) = (redis(), minos(options));
-    let addresses = [rival.address(), subject.address()];
+    let addresses = [rival.address(), subject.address()].map(|address| [address; 2]);
     let first = std::env::var("MINOS_DIFFERENTIAL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut differences = Vec::new();
     for seed in first..first + SEQUENCES {
@@ -251,7 +260,7 @@ fn compare(options: &[&str], version: &str) {
 
 /// The sequence without the commands that the difference does not need, and the difference.
 fn shortened(
-    addresses: [SocketAddr; 2],
+    addresses: [[SocketAddr; 2]; 2],
     version: &str,
     (seed, mut batches): (u64, Vec<Batch>),
     mut found: String,
@@ -286,9 +295,109 @@ fn minos_answers_like_redis() {
     }
 }
 
+/// Two nodes of a rack.
+struct Rack {
+    process: Child,
+    nodes: [SocketAddr; 2],
+}
+
+impl Rack {
+    fn up(options: &[&str]) -> Self {
+        let first = free_ports();
+        let mut command = process::Command::new(common::program());
+        command.args(["rack", "up", "-n2", "--memory=64m", "--ends-with-parent"]).args(options);
+        command.arg(format!("--base-port={first}")).arg(format!("--resp={}", first + 2));
+        command.args(["--", "--rack-timeout=60s", "--max-buffer=64m", "--slow-threshold=1h"]);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let nodes = [2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], first + port)));
+        let rack = Self { process, nodes };
+        assert_eq!(lines.take(2).count(), 2, "the rack does not start");
+        rack
+    }
+}
+
+impl Drop for Rack {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = kill_process(Pid::from_raw(self.process.id().cast_signed()).unwrap(), Signal::TERM);
+        let _ = self.process.wait();
+    }
+}
+
+/// The first of four free ports in a row.
+fn free_ports() -> u16 {
+    let mut first = 20_000 + (process::id() % 2000) as u16 * 8;
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    while !(first..first + 4).all(is_free) {
+        first += 4;
+    }
+    first
+}
+
+/// Commands for two keys that cannot be divided, and for all keys, which a rack refuses.
+const UNDIVIDED: [&[u8]; 7] = [b"rename", b"renamenx", b"copy", b"lcs", b"msetnx", b"keys", b"randomkey"];
+
+#[test]
+fn minos_answers_like_redis_in_a_rack() {
+    let rival = redis();
+    for (options, version) in [(&[][..], "2"), (&["--unit-size=1"], "3")] {
+        let rack = Rack::up(options);
+        let sides = [[rival.address(); 2], rack.nodes];
+        let differences: Vec<String> = (1..=SEQUENCES / 2)
+            .filter_map(|seed| {
+                let mut batches = sequence(seed);
+                batches.iter_mut().for_each(|batch| {
+                    batch
+                        .commands
+                        .retain(|command| !UNDIVIDED.contains(&&*command.words[0].to_ascii_lowercase()));
+                });
+                run(sides, version, (seed, &batches), |_| {})
+                    .err()
+                    .map(|found| format!("seed {seed}, {found}"))
+            })
+            .collect();
+        assert!(differences.is_empty(), "RESP{version}, {options:?}:\n{}", differences.join("\n"));
+    }
+}
+
 #[test]
 fn minos_answers_like_redis_in_resp3() {
     compare(&["--threshold=1000"], "3");
+}
+
+/// Commands in turn, most of them with arguments that random ones hardly have.
+const FIXED: &str = include_str!("fixed.txt");
+
+/// The commands of [`FIXED`] to which the replies differ.
+fn differing(addresses: [SocketAddr; 2], version: &str) -> Vec<String> {
+    let mut connections = addresses.map(Connection::open);
+    for connection in &mut connections {
+        connection.say(&["hello", version]);
+        connection.say(&["flushall"]);
+    }
+    let mut differences = Vec::new();
+    for line in FIXED.lines() {
+        let words: Vec<&str> = line.split(' ').map(|word| if word == "\"\"" { "" } else { word }).collect();
+        let [redis, minos] = connections.each_mut().map(|connection| connection.say(&words));
+        if redis != minos {
+            differences.push(format!("{line}\n  Redis {redis:?}\n  Minos {minos:?}"));
+        }
+    }
+    differences
+}
+
+#[test]
+fn commands_with_odd_arguments_are_answered_alike() {
+    let (redis, minos) = (redis(), minos(&[]));
+    for version in ["2", "3"] {
+        let differences = differing([redis.address(), minos.address()], version);
+        assert!(differences.is_empty(), "RESP{version}:\n{}", differences.join("\n"));
+    }
+    let other = Server::redis(&["--databases", "2"]).unwrap_or_else(|error| panic!("{error}"));
+    assert!(
+        differing([redis.address(), other.address()], "2").iter().any(|line| line.starts_with("SELECT 1"))
+    );
 }
 
 #[test]
@@ -316,7 +425,7 @@ fn altered_replies_are_found() {
         }),
     ];
     let (left, right) = (redis(), redis());
-    let addresses = [left.address(), right.address()];
+    let addresses = [left.address(), right.address()].map(|address| [address; 2]);
     for (what, alter) in alterations {
         let is_found = (1..40).any(|seed| run(addresses, "2", (seed, &sequence(seed)), alter).is_err());
         assert!(is_found, "not found: {what}");

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::ops::{Context, Fetch, Fetched, Lookup, Next, Placement, Prefixes};
 use crate::rack::{Forwards, RackView, notes};
+use crate::resp;
 
 /// A form of the memcached protocol: how bytes become commands, and outcomes bytes. Bursts are the same in each.
 pub(super) trait Dialect {
@@ -104,6 +105,15 @@ pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
         }
         if *requests_left == 0 || tx.len() >= session.replies_bytes_max {
             return (consumed, Next::Yield);
+        }
+        if session.is_peer && input[consumed] == resp::MARK {
+            *requests_left -= 1;
+            let (used, next) = resp::serve_relayed(cx, &input[consumed..], &mut session.has_changed, tx);
+            consumed += used;
+            match next {
+                Next::Continue => continue,
+                next => return (consumed, next),
+            }
         }
         let (used, next) = serve_burst::<D, M, P>(cx, session, &input[consumed..], requests_left, tx);
         consumed += used;
@@ -222,7 +232,7 @@ fn parse_burst<'a, D: Dialect, M: Mode, P>(
 ) -> Tail<D::Refusal> {
     let mut end = 0;
     while burst.len() < BURST_MAX.min(requests_max) && end < input.len() {
-        if session.is_peer && input[end] == notes::MARK {
+        if session.is_peer && matches!(input[end], notes::MARK | resp::MARK) {
             return Tail::Unknown;
         }
         let rest = &input[end..];

@@ -44,6 +44,11 @@ impl Holes {
         self.0.push(Hole { at, hash, forward });
     }
 
+    /// Lets replies come at `end` at the latest: those around them are dropped.
+    pub(crate) fn close_up(&mut self, end: usize) {
+        self.0.iter_mut().for_each(|hole| hole.at = hole.at.min(end));
+    }
+
     /// Forwards the last command as its client sent it, unless it has bytes of its own.
     pub(crate) fn fill(&mut self, command: &[u8]) {
         if let Some(Hole { forward, .. }) = self.0.last_mut().filter(|hole| hole.forward.bytes.is_empty()) {

@@ -28,7 +28,7 @@ pub(crate) use member::{Driver, Visitors};
 pub(crate) use owners::{Intent, Owner, Rack, RackView, ShownDirectory};
 pub(crate) use readers::News;
 pub(crate) use remote::{Remote, read};
-pub(crate) use routes::{Guard, Right};
+pub(crate) use routes::{Guard, NOWHERE, Right};
 
 use crate::ops::{counters::worker_counters, receiving::ReceivePermit};
 

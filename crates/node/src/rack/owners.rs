@@ -493,6 +493,11 @@ impl<M: Mode> RackView<M> {
         &self.weights
     }
 
+    /// True for the number of this node.
+    pub(crate) fn is_node(&self, node: u16) -> bool {
+        usize::from(node) == self.rack.config.node
+    }
+
     /// The numbers of all other nodes.
     pub(crate) fn others(&self) -> Vec<u16> {
         let config = &self.rack.config;

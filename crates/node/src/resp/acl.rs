@@ -16,6 +16,8 @@ use crate::{
     ops::Next,
 };
 
+/// The user of all clients on a server without users.
+const OPEN_USER: &[u8] = b"user default on nopass ~* +@all";
 const NO_USERS: &str = "ERR this server has no users; they come from --acl";
 const NO_FILE: &str = "ERR This Redis instance is not configured to use an ACL file. You may want to specify users via the \
                        ACL SETUSER command and then issue a CONFIG REWRITE (assuming you have a Redis configuration file \
@@ -45,13 +47,15 @@ pub(super) fn execute<M: Mode>(session: &mut RespSession, call: &Call<'_>, tx: &
 fn users(session: &mut RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Result<(), Failure> {
     let version = session.version;
     let Some(guard) = &mut session.guard else {
-        return match call.spec.id {
-            Id::AclWhoAmI => {
-                compose::bulk(tx, b"default");
-                Ok(())
+        match call.spec.id {
+            Id::AclWhoAmI => compose::bulk(tx, b"default"),
+            Id::AclUsers | Id::AclList => {
+                compose::array(tx, 1);
+                compose::bulk(tx, if call.spec.id == Id::AclUsers { b"default" } else { OPEN_USER });
             }
-            _ => Err(NO_USERS.into()),
-        };
+            _ => return Err(NO_USERS.into()),
+        }
+        return Ok(());
     };
     let authority = Arc::clone(guard.authority());
     let acl = authority.acl();

@@ -27,6 +27,7 @@ const CLIENTS_AT_ONCE: usize = 64;
 
 const NO_PASSWORD: &str = "ERR AUTH <password> called without any password configured for the default user. Are you sure \
                            your configuration is correct?";
+const LINES_TOO_LONG: &str = "ERR more connections are open than --max-buffer holds lines of";
 const NO_TIMEOUT: &str = "ERR timeout is not an integer or out of range";
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -334,6 +335,7 @@ fn list<M: Mode, P>(
     let is_wanted = match call.command.len() {
         2 => true,
         4 if call.is(2, "type") => is_normal(call.argument(3))?,
+        4.. if call.is(2, "id") => return list_numbered(cx, session, call, tx),
         _ => return fail(SYNTAX),
     };
     let mut progress = std::mem::take(&mut session.progress);
@@ -347,7 +349,7 @@ fn list<M: Mode, P>(
     };
     progress.found.extend_from_slice(text.as_bytes());
     if progress.found.len() > session.limits.command_bytes_max {
-        return fail("ERR more connections are open than --max-buffer holds lines of");
+        return fail(LINES_TOO_LONG);
     }
     if let Some(next) = next {
         progress.cursor = next;
@@ -355,6 +357,30 @@ fn list<M: Mode, P>(
         return pause(Next::Yield);
     }
     compose::text(tx, &String::from_utf8_lossy(&progress.found), session.version);
+    Ok(())
+}
+
+/// CLIENT LIST ID: those of these numbers that are open, in the order of the numbers.
+fn list_numbered<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let mut text = String::new();
+    for asked in call.command.arguments(3) {
+        let Some(id) = integer(asked) else { return fail("ERR Invalid client ID") };
+        let Ok(number) = u64::try_from(id.wrapping_sub(1)) else { continue };
+        cx.admin.list_clients(number, 1, &mut |client| {
+            if client.number == number {
+                tell(client, session, &mut text);
+            }
+        });
+        if text.len() > session.limits.command_bytes_max {
+            return fail(LINES_TOO_LONG);
+        }
+    }
+    compose::text(tx, &text, session.version);
     Ok(())
 }
 

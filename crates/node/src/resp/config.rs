@@ -4,7 +4,7 @@ use minos_engine::Mode;
 use minos_proto::resp::{Id, compose, integer, unsigned};
 
 use super::{
-    call::{Call, Done, Failure, fail},
+    call::{Call, Done, Failure, SYNTAX, fail},
     glob,
     session::RespSession,
 };
@@ -185,7 +185,7 @@ fn get<M: Mode, P>(
 /// Sets options. Nothing is set if one is refused.
 fn set<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failure> {
     if !call.command.len().is_multiple_of(2) {
-        return Err("ERR wrong number of arguments for 'config|set' command".into());
+        return Err(SYNTAX.into());
     }
     let known = options(cx);
     let mut arguments = call.command.arguments(2);
@@ -217,8 +217,11 @@ fn set<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failur
     }
     let changes: Vec<(&str, &str)> = changes.iter().map(|(name, text)| (*name, text.as_str())).collect();
     cx.admin.change(&changes).map_err(|error| {
-        let name = if let SettingError::Value { name, .. } = &error { name } else { "dispatch" };
-        refusal(name, &error.to_string())
+        let own = if let SettingError::Value { name, .. } = &error { name } else { "dispatch" };
+        let asked = call.command.arguments(2).step_by(2).map(|name| name.to_ascii_lowercase());
+        let mut redis = NAMES.iter().filter(|(_, name, _)| *name == own).map(|(redis, ..)| *redis);
+        let asked = redis.find(|redis| asked.clone().any(|name| name == redis.as_bytes()));
+        refusal(asked.unwrap_or(own), &error.to_string())
     })
 }
 

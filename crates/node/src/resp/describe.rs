@@ -28,7 +28,7 @@ pub(super) fn command<M: Mode>(session: &RespSession, call: &Call<'_>, tx: &mut 
             for name in call.command.arguments(2) {
                 match named(name) {
                     Some(spec) => describe(spec, version, tx),
-                    None => compose::null_array(tx, version),
+                    None => compose::null(tx, version),
                 }
             }
         }

@@ -1,18 +1,18 @@
 //! From a parsed command to its reply: the checks that all commands share, and the function of each.
 
-use minos_base::limits::ITEM_KEY_BYTES_MAX;
+use minos_base::limits::{ITEM_KEY_BYTES_MAX, KEY_BYTES_MAX};
 use minos_engine::Mode;
 use minos_proto::resp::{Command, Flag, Id, compose, find_subcommand};
 
 use super::{
     acl, bits,
     call::{Call, Done, Failure, Interrupt, fail, pause},
-    client, config, count, describe, expire, get, info, keys, lcs, object, rename, scan, server,
-    session::{Progress, Replies, RespSession},
+    client, config, count, describe, elsewhere, expire, get, info, keys, lcs, object, rename, scan, server,
+    session::{Progress, Replies, RespSession, Transaction},
     set, strings, tracking, transaction,
 };
 use crate::ops::{Context, Fetched, Lookup, Next, Placement, Work};
-use crate::rack::Intent;
+use crate::rack::{Intent, RackView};
 
 /// Bytes of an unknown command's name, and of its arguments, in the error for it, as in Redis.
 const SAID_BYTES_MAX: usize = 128;
@@ -46,13 +46,13 @@ pub(super) fn run<M: Mode, P: Placement>(
         Ok(()) => Outcome::Done,
         Err(interrupt) => interrupted(cx, session, *interrupt, tx),
     };
-    if M::HAS_FLASH {
+    if M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed) {
         note_change(cx, session, request, &outcome);
     }
     if session.progress.done != 0 && !matches!(outcome, Outcome::Paused(_)) {
         session.progress = Progress::default();
     }
-    if session.replies == Replies::On { outcome } else { muted(session, outcome, start, tx) }
+    if session.replies == Replies::On { outcome } else { muted(cx, session, outcome, start, tx) }
 }
 
 #[cold]
@@ -91,7 +91,8 @@ fn note_change<M: Mode, P>(
 
 /// Drops the reply to a command whose client does not want it.
 #[cold]
-fn muted<M: Mode>(
+fn muted<M: Mode, P>(
+    cx: &mut Context<'_, M, P>,
     session: &mut RespSession,
     outcome: Outcome<M>,
     start: usize,
@@ -99,6 +100,7 @@ fn muted<M: Mode>(
 ) -> Outcome<M> {
     if session.mutes() {
         tx.truncate(start);
+        cx.holes.close_up(start);
     }
     match outcome {
         Outcome::Paused(Next::Away(Work::Send { .. })) if session.mutes() => Outcome::Paused(Next::Yield),
@@ -142,20 +144,34 @@ fn checked<M: Mode, P: Placement>(
     let call = match check(cx, request).and_then(|call| Ok((call, admit(cx, session, &call)?))) {
         Ok((call, true)) => call,
         Ok((_, false)) => return pause(Next::Unpaused),
-        Err(failure) => {
-            session.transaction.is_broken |= session.transaction.is_open;
-            return Err(failure.into());
-        }
+        Err(failure) => return Err(refused(session, request, failure).into()),
     };
     if session.transaction.is_open && !call.spec.flags.has(Flag::AT_ONCE) {
         return transaction::queue(session, &call, tx);
     }
     cx.counters.resp_commands.count();
+    if let Some(rack) = cx.rack.filter(|_| call.spec.id != Id::Get && !session.is_relayed)
+        && let Some(done) = elsewhere::execute(cx, rack, session, &call, tx)
+    {
+        return done;
+    }
     match call.spec.id {
         Id::Get => get::get(cx, session, &call, tx),
         Id::Set => set::set(cx, session, &call, tx),
         _ => others(cx, session, &call, requests_left, tx),
     }
+}
+
+/// Notes that a command was refused: it ends the transaction if it is EXEC, and breaks it otherwise.
+#[cold]
+fn refused(session: &mut RespSession, request: &Request<'_>, failure: Failure) -> Failure {
+    if request.call.as_ref().is_ok_and(|call| call.spec.id == Id::Exec) {
+        session.transaction = Transaction::default();
+        let why = failure.0.strip_prefix(b"ERR ").unwrap_or(&failure.0);
+        return Failure([b"EXECABORT Transaction discarded because of: ", why].concat().into());
+    }
+    session.transaction.is_broken |= session.transaction.is_open;
+    failure
 }
 
 /// Refuses a command that the client may not use now. False for one that waits for the end of CLIENT PAUSE.
@@ -185,9 +201,9 @@ fn check<'a, M: Mode, P>(cx: &Context<'_, M, P>, request: &Request<'a>) -> Resul
     if keys.first > 0 {
         let is_one = keys.last == keys.first as i8;
         let bad = match is_one {
-            true => bad_key(call.argument(usize::from(keys.first))),
+            true => bad_key(cx, call.argument(usize::from(keys.first))),
             false => {
-                keys.positions(call.command.len()).zip(all_keys(&call)).find_map(|(_, key)| bad_key(key))
+                keys.positions(call.command.len()).zip(all_keys(&call)).find_map(|(_, key)| bad_key(cx, key))
             }
         };
         if let Some(text) = bad {
@@ -207,10 +223,13 @@ pub(super) fn all_keys<'a>(call: &Call<'a>) -> impl Iterator<Item = &'a [u8]> + 
 
 /// The error for a key that is none.
 #[inline]
-pub(super) fn bad_key(key: &[u8]) -> Option<&'static str> {
+pub(super) fn bad_key<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> Option<&'static str> {
     match key.len() {
-        1..=ITEM_KEY_BYTES_MAX => None,
+        1..=KEY_BYTES_MAX => None,
         0 => Some("ERR key is empty"),
+        // Items with longer ones do not move.
+        _ if cx.rack.is_some() => Some("ERR key is longer than 250 bytes"),
+        bytes if bytes <= ITEM_KEY_BYTES_MAX => None,
         _ => Some("ERR key is longer than 65536 bytes"),
     }
 }

@@ -8,13 +8,14 @@ use minos_engine::Mode;
 use minos_proto::resp::{Version, compose};
 
 use super::{
-    call::{Call, Done, cold, end, fail, failed_text, pause},
+    call::{Call, Done, cold, end, failed_text, pause},
+    elsewhere,
     session::RespSession,
 };
 use crate::ops::{
     Cold, Context, Facts, Fetch, Found, Head, LINE_END, Lookup, Moment, Next, Placement, Work, find,
 };
-use crate::rack::{Intent, NOT_OWNER};
+use crate::rack::Intent;
 
 /// What stands before a value. It notes if the item has expired between two seconds: then there is none.
 #[derive(Clone, Copy)]
@@ -64,19 +65,16 @@ pub(super) fn get<M: Mode, P: Placement>(
 ) -> Done<M> {
     let key = call.argument(1);
     let lookup = call.lookup.unwrap_or_else(|| Lookup::of(cx, key, || Intent::ReadCopy));
+    if cx.rack.is_some() && !cx.holes.may_read(lookup.hash) {
+        return pause(Next::Yield);
+    }
     match value(cx, (lookup, key), session.version, tx) {
         Found::Copied | Found::Missing => {}
         Found::Pinned(item) => return end(Next::Away(Work::send(item, LINE_END))),
         Found::Cold(found) => return cold(cx, found, (lookup.hash, key)),
-        Found::AskOwner(_) => return fail(not_here()),
+        Found::AskOwner(owner) => return elsewhere::get(cx, session, (owner, key), tx),
     }
     Ok(())
-}
-
-/// A node of a rack does not serve this protocol.
-#[cold]
-fn not_here() -> String {
-    String::from_utf8_lossy(NOT_OWNER).trim_ascii().to_owned()
 }
 
 /// MGET. It pauses at a value that is sent from its item, at a full transmit buffer, or after `requests_left` keys.
@@ -104,7 +102,8 @@ pub(super) fn get_many<M: Mode, P: Placement>(
         }
         group.iter_mut().for_each(|(lookup, _)| lookup.stage(cx));
         for (lookup, key) in group {
-            if *requests_left == 0 || tx.len() >= session.replies_bytes_max {
+            let must_wait = cx.rack.is_some() && !cx.holes.may_read(lookup.hash);
+            if must_wait || *requests_left == 0 || tx.len() >= session.replies_bytes_max {
                 return pause(Next::Yield);
             }
             *requests_left -= 1;
@@ -124,7 +123,7 @@ pub(super) fn get_many<M: Mode, P: Placement>(
                     // The array goes on: one of its elements is an error.
                     compose::error(tx, failed_text(failed).as_bytes());
                 }
-                Found::AskOwner(_) => return fail(not_here()),
+                Found::AskOwner(owner) => elsewhere::get(cx, session, (owner, key), tx)?,
             }
             session.progress.done += 1;
         }

@@ -48,7 +48,10 @@ pub(super) fn info<M: Mode, P: Placement>(
         if !text.is_empty() {
             text.push_str("\r\n");
         }
-        let title = section[..1].to_uppercase() + &section[1..];
+        let title = match *section {
+            "cpu" => "CPU".to_owned(),
+            section => section[..1].to_uppercase() + &section[1..],
+        };
         // Appending to a string does not fail.
         let _ = write!(text, "# {title}\r\n");
         facts.tell(section, &mut |name, value| {
@@ -145,10 +148,13 @@ impl Facts {
         let used = self.number("store_used_bytes");
         let dataset = self.number("store_key_bytes") + self.number("store_value_bytes");
         emit("used_memory", &used.to_string());
+        emit("used_memory_human", &human(used));
         emit("used_memory_rss", self.get("store_memory_bytes"));
+        emit("used_memory_rss_human", &human(self.number("store_memory_bytes")));
         emit("used_memory_dataset", &dataset.to_string());
         emit("used_memory_overhead", &used.saturating_sub(dataset).to_string());
         emit("maxmemory", self.get("limit_maxbytes"));
+        emit("maxmemory_human", &human(self.number("limit_maxbytes")));
         emit("maxmemory_policy", if self.is_cache { "allkeys-lru" } else { "noeviction" });
         emit("mem_fragmentation_ratio", self.get("store_fragmentation"));
         emit("mem_allocator", "minos");
@@ -175,5 +181,28 @@ impl Facts {
         emit("pubsub_channels", "0");
         emit("pubsub_patterns", "0");
         emit("latest_fork_usec", "0");
+    }
+}
+
+/// A number of bytes in the largest unit that it fills, as Redis writes it.
+fn human(bytes: u64) -> String {
+    let unit = (0..=4).rev().find(|unit| bytes >> (10 * unit) > 0).unwrap_or(0);
+    match unit {
+        0 => format!("{bytes}B"),
+        _ => format!("{:.2}{}", bytes as f64 / (1u64 << (10 * unit)) as f64, ["", "K", "M", "G", "T"][unit]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_redis_units() {
+        for (bytes, text) in
+            [(0, "0B"), (1023, "1023B"), (1024, "1.00K"), (256 << 20, "256.00M"), (3 << 39, "1.50T")]
+        {
+            assert_eq!(human(bytes), text);
+        }
     }
 }

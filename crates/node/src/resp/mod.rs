@@ -10,6 +10,7 @@ mod client;
 mod config;
 mod count;
 mod describe;
+mod elsewhere;
 mod execute;
 mod expire;
 mod get;
@@ -18,6 +19,7 @@ mod info;
 mod keys;
 mod lcs;
 mod object;
+mod relayed;
 mod rename;
 mod rights;
 mod scan;
@@ -37,6 +39,7 @@ mod transaction;
 #[cfg(fuzzing)]
 pub mod fuzz;
 
+pub(crate) use relayed::{MARK, serve as serve_relayed};
 pub(crate) use rights::COMMANDS;
 pub(crate) use serve::serve;
 pub(crate) use session::RespSession;

@@ -37,6 +37,8 @@ const fn entries() -> [Entry; TABLE.len()] {
 
 const fn categories(spec: &Spec) -> Categories {
     let group = match spec.group {
+        _ if matches!(spec.id, Id::DbSize | Id::FlushDb | Id::FlushAll | Id::SwapDb) => Categories::KEYSPACE,
+        _ if matches!(spec.id, Id::Wait) || is_about_commands(spec) => Categories::CONNECTION,
         Group::String => Categories::STRING,
         Group::Bitmap => Categories::BITMAP,
         Group::Generic => Categories::KEYSPACE,
@@ -60,6 +62,20 @@ const fn categories(spec: &Spec) -> Categories {
         all = all.with(Categories::DANGEROUS);
     }
     all
+}
+
+/// COMMAND and its subcommands.
+const fn is_about_commands(spec: &Spec) -> bool {
+    matches!(
+        spec.id,
+        Id::CommandOf
+            | Id::CommandCount
+            | Id::CommandInfo
+            | Id::CommandDocs
+            | Id::CommandGetKeys
+            | Id::CommandList
+            | Id::CommandHelp
+    )
 }
 
 /// The names of a command's categories, in Redis' order.
@@ -151,7 +167,8 @@ mod tests {
     fn categories_follow_from_flags_and_group() {
         let of = |spec: &Spec| categories_of(spec).collect::<Vec<_>>();
         assert_eq!(of(find(b"get").unwrap()), ["read", "string", "fast"]);
-        assert_eq!(of(find(b"flushall").unwrap()), ["write", "slow", "dangerous"]);
+        assert_eq!(of(find(b"flushall").unwrap()), ["keyspace", "write", "slow", "dangerous"]);
+        assert_eq!(of(find(b"command").unwrap()), ["slow", "connection"]);
         let list = find_subcommand(find(b"client").unwrap(), b"list").unwrap();
         assert_eq!(of(list), ["admin", "slow", "dangerous", "connection"]);
     }

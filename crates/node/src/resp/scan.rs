@@ -10,7 +10,10 @@ use super::{
     glob,
     session::RespSession,
 };
-use crate::ops::{Context, Failed, Fetch, Moment, Next, Placement, WalkWish};
+use crate::{
+    ops::{Context, Failed, Fetch, Moment, Next, Placement, WalkWish},
+    rack::Intent,
+};
 
 /// Buckets that SCAN looks at in one call, at most; and KEYS between two looks at other requests.
 const BUCKETS_MAX: usize = 1024;
@@ -105,7 +108,9 @@ fn walk<M: Mode, P>(
     let partitions = cx.store.partitions() as u64;
     let (bucket, partition) = (cursor / partitions, cursor % partitions);
     let next = cx.store.visit(partition as usize, bucket, buckets_max, cx.now, |key, item| {
-        if !Moment::from(item).has_just_passed(cx.clock) {
+        // A rack's node may have copies of items that it does not own.
+        let is_elsewhere = cx.rack.is_some_and(|rack| rack.elsewhere(key, || Intent::Read).is_some());
+        if !is_elsewhere && !Moment::from(item).has_just_passed(cx.clock) {
             f(key);
         }
     });

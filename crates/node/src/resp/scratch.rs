@@ -17,7 +17,10 @@ use super::{
     session::{Progress, RespSession, Watched},
     together,
 };
-use crate::ops::{Context, Fetched, Placement};
+use crate::{
+    ops::{Context, Fetched, Placement},
+    rack::RackView,
+};
 
 /// Attempts to execute a transaction, each of which fails if another client changes one of its keys meanwhile.
 const ATTEMPTS_MAX: usize = 64;
@@ -149,7 +152,7 @@ fn items<'q, M: Mode, P>(
     let mut items = Items::new();
     for Watched { hash, key, unique } in watched {
         let item = pin(cx, (*hash, key))?;
-        if item.as_ref().map(|item| item.cas()) != *unique {
+        if Some(item.as_ref().map(|item| item.cas())) != unique.known() {
             return Ok(None);
         }
         items.insert(key, item);
@@ -249,7 +252,8 @@ fn change<'a, M: Mode, P>(
             Change { hash: cx.store.hash(key), key, seen, then }
         })
         .collect();
-    if M::HAS_FLASH && changes.iter().any(|change| !matches!(change.then, Then::Keep)) {
+    let matters = M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed);
+    if matters && changes.iter().any(|change| !matches!(change.then, Then::Keep)) {
         session.has_changed = true;
         cx.fetched.into_iter().for_each(Fetched::outdate);
     }

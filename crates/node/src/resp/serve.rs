@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_proto::resp::{
-    Begun, Command, Head, Id, Limits, Parsed, bulk_head, compose, find, parse, rewrite_inline,
+    Begun, Command, Flag, Head, Id, Limits, Parsed, bulk_head, compose, find, parse, rewrite_inline,
 };
 
 use super::{
@@ -14,7 +14,10 @@ use super::{
     set, timed,
 };
 use crate::ops::{Context, Fetch, Lookup, Next, Placement};
-use crate::{rack::Intent, tracking::set_origin};
+use crate::{
+    rack::{Forwards, Intent, RackView},
+    tracking::set_origin,
+};
 
 /// Bounds of commands that were checked when they came.
 pub(super) const CHECKED: Limits = Limits { bulk_bytes_max: u64::MAX, command_bytes_max: i64::MAX as usize };
@@ -35,9 +38,12 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
     session.mark_changes();
-    let served = serve_all(cx, session, input, requests_left, tx);
+    let (consumed, next) = serve_all(cx, session, input, requests_left, tx);
     set_origin(None);
-    served
+    if cx.holes.is_empty() {
+        return (consumed, next);
+    }
+    (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next, replies: Vec::new() })))
 }
 
 fn serve_all<M: Mode, P: Placement>(
@@ -59,8 +65,9 @@ fn serve_all<M: Mode, P: Placement>(
         }
         let (used, next) = serve_burst(cx, session, &input[consumed..], requests_left, tx);
         consumed += used;
-        if !matches!(next, Next::Continue) {
-            return (consumed, next);
+        match next {
+            Next::Continue if cx.holes.is_empty() => {}
+            next => return (consumed, next),
         }
     }
 }
@@ -117,6 +124,9 @@ fn serve_burst<M: Mode, P: Placement>(
     let tail = parse_burst(cx, &limits, input, &mut burst, *requests_left);
     stage(cx, &mut burst);
     let looked_at = cx.probe.choose(burst.len()).unwrap_or(usize::MAX);
+    if let Some(rack) = cx.rack.filter(|rack| rack.is_sampled()) {
+        sample(rack, &burst);
+    }
     let mut consumed = 0;
     for (at, Pending { request, end }) in burst.iter().enumerate() {
         *requests_left = requests_left.saturating_sub(1);
@@ -225,6 +235,17 @@ fn stage<'a, M: Mode, P>(cx: &Context<'a, M, P>, burst: &mut [Pending<'a>]) {
                 _ => cx.store.prefetch_item(lookup.hash),
             }
         }
+    }
+}
+
+/// Counts the first command of a burst for its micro-shard.
+#[cold]
+fn sample<M: Mode>(rack: &RackView<M>, burst: &[Pending<'_>]) {
+    if let Some(Pending { request: Request { call: Ok(call @ Call { lookup: Some(_), .. }) }, .. }) =
+        burst.first()
+    {
+        let intent = if call.spec.flags.has(Flag::WRITE) { Intent::Change } else { Intent::Read };
+        rack.count(call.key().1, intent);
     }
 }
 

@@ -91,7 +91,6 @@ pub(super) fn slow_log<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>, tx: 
                 None => SLOW_SHOWN,
                 Some(Some(-1)) => usize::MAX,
                 Some(Some(count @ 0..)) => usize::try_from(count).unwrap_or(usize::MAX),
-                Some(None) => return fail(NO_INTEGER),
                 Some(_) => return fail("ERR count should be greater than or equal to -1"),
             };
             let slow = slow();

@@ -1,9 +1,11 @@
 //! The state of a connection that speaks Redis' protocol.
 
+use std::sync::{Arc, OnceLock};
+
 use minos_base::KeyHash;
 use minos_proto::resp::{Limits, Version};
 
-use super::tracking::Tracked;
+use super::{serve::CHECKED, tracking::Tracked};
 use crate::{
     access::Guard,
     server::pause::{Pause, Paused},
@@ -49,6 +51,8 @@ pub(crate) struct RespSession {
     pub(super) is_plain: bool,
     /// No command is halfway.
     pub(super) is_between: bool,
+    /// Its commands come from another node of the rack, or are parts of one: they concern keys of this node.
+    pub(super) is_relayed: bool,
 }
 
 /// The rest of a refused command.
@@ -111,8 +115,24 @@ pub(super) struct Transaction {
 pub(super) struct Watched {
     pub(super) hash: KeyHash,
     pub(super) key: Box<[u8]>,
-    /// The CAS unique of its item; `None` if there was none.
-    pub(super) unique: Option<u64>,
+    pub(super) unique: Unique,
+}
+
+/// The CAS unique of a watched key's item; `None` if there was none.
+pub(super) enum Unique {
+    Known(Option<u64>),
+    /// The owner of the key, another node of the rack, is to tell it.
+    Asked(Arc<OnceLock<Option<u64>>>),
+}
+
+impl Unique {
+    /// It, unless its owner has not told it.
+    pub(super) fn known(&self) -> Option<Option<u64>> {
+        match self {
+            Self::Known(unique) => Some(*unique),
+            Self::Asked(asked) => asked.get().copied(),
+        }
+    }
 }
 
 impl RespSession {
@@ -138,7 +158,13 @@ impl RespSession {
             tracked: None,
             is_subscribed: false,
             is_between: true,
+            is_relayed: false,
         }
+    }
+
+    /// The state for a command that another node of the rack has sent, and checked.
+    pub(super) fn relayed(version: Version) -> Self {
+        Self { version, is_relayed: true, ..Self::new(CHECKED, usize::MAX, 0, None) }
     }
 
     /// True if a command has paused, and goes on with what was fetched for it.

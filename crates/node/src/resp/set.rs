@@ -6,13 +6,15 @@ use minos_proto::resp::{Begun, Head, Id, Limits, Spec, Version, bulk_head, compo
 
 use super::{
     call::{Call, Done, Failure, NO_INTEGER, NO_MEMORY, SYNTAX, cold, end, entry, failed_text, no_memory},
+    elsewhere,
     execute::{admit, bad_key},
-    session::RespSession,
+    session::{Discard, RespSession},
 };
 use crate::ops::{
     self, AnswerStore, Cold, Context, Fetch, LINE_END, LargeStore, LargeStored, Life, Moment, Next,
     PendingStore, Placement, ReadTrailer, StoreOperation, Stored, TrailerEnd, Work, now_ms,
 };
+use crate::rack::{Forward, Intent, Owner};
 
 /// Options behind a large value, at most. Each has a bound too, so that nobody keeps a store waiting with words.
 const OPTIONS_MAX: usize = 16;
@@ -235,7 +237,8 @@ fn compose_stored(answer: Answer, version: Version, stored: &Stored, old: Option
     let is_done = match stored {
         Stored::Done(_) => true,
         Stored::Unmet | Stored::OtherCas | Stored::Missing => false,
-        Stored::NoMemory | Stored::NotHere => return compose::error(tx, NO_MEMORY.as_bytes()),
+        Stored::NoMemory => return compose::error(tx, NO_MEMORY.as_bytes()),
+        Stored::NotHere => return compose::error(tx, elsewhere::ON_THE_MOVE.as_bytes()),
         Stored::Cold(Cold::Failed(failed)) => return compose::error(tx, failed_text(*failed).as_bytes()),
         Stored::Cold(Cold::Unknown(..)) => return compose::error(tx, NO_MEMORY.as_bytes()),
     };
@@ -321,9 +324,17 @@ pub(super) fn receive<M: Mode, P: Placement>(
         return Receive::Refused(SYNTAX.into());
     }
     let key = begun.command.argument(1).unwrap_or_default();
-    if let Some(text) = bad_key(key) {
+    if let Some(text) = bad_key(cx, key) {
         cx.counters.resp_bad_keys.count();
         return Receive::Refused(text.into());
+    }
+    if let Some(owner) = cx.rack.and_then(|rack| rack.elsewhere(key, || Intent::Change)) {
+        let is_plain = spec.id == Id::Set && options == 0 && key.iter().all(|&byte| byte > b' ');
+        return if is_plain {
+            collect(cx, session, (owner, key), begun.bulk_bytes)
+        } else {
+            Receive::NotMeant
+        };
     }
     match asked(spec, cx.clock, begun.command.argument(2).unwrap_or_default()) {
         Ok((operation, answer)) => {
@@ -331,6 +342,28 @@ pub(super) fn receive<M: Mode, P: Placement>(
         }
         Err(failure) => Receive::Refused(failure),
     }
+}
+
+/// Begins to receive a value of `bytes` for another node, which stores it as memcached's.
+fn collect<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    (owner, key): (Owner, &[u8]),
+    bytes: u64,
+) -> Receive<M> {
+    if !cx.holes.is_empty() {
+        return Receive::Wait(Next::Yield);
+    }
+    let Some(permit) = cx.admin.admit(bytes) else { return Receive::Refused(NO_MEMORY.into()) };
+    cx.counters.resp_commands.count();
+    let head = [b"ms ", key, format!(" {bytes} F0 T0\r\n").as_bytes()].concat();
+    let at = head.len();
+    let mut forward = Forward { bytes: head, is_large: true, tail: LINE_END, ..Forward::to(owner) };
+    forward.bytes.resize(at + bytes as usize, 0);
+    (forward.permit, forward.translate) = (Some(permit), Some(elsewhere::stored(session)));
+    // Its line end follows the value.
+    session.discard = Discard { bytes: LINE_END.len() as u64, bulks: 0 };
+    Receive::Away(Work::Collect { forward: Box::new(forward), at })
 }
 
 /// Takes memory for a value of `bytes` with `options` arguments behind it.

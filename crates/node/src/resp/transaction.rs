@@ -13,7 +13,7 @@ use super::{
     execute::{Outcome, run},
     scratch,
     serve::{CHECKED, request},
-    session::{RespSession, Transaction, Watched},
+    session::{RespSession, Transaction, Unique, Watched},
 };
 use crate::ops::{Context, Next, Placement};
 
@@ -65,18 +65,30 @@ pub(super) fn execute<M: Mode, P: Placement>(
 }
 
 fn watch<M: Mode, P>(cx: &Context<'_, M, P>, session: &mut RespSession, call: &Call<'_>) -> Done<M> {
-    for key in call.command.arguments(1) {
-        let watched = &mut session.transaction.watched;
-        if watched.iter().any(|other| *other.key == *key) {
-            continue;
-        }
-        if watched.len() == WATCHED_MAX {
-            return fail("ERR more than 1024 keys are watched");
-        }
-        let hash = cx.store.hash(key);
-        let unique = unique(cx, hash, key)?;
-        watched.push(Watched { hash, key: key.into(), unique });
+    call.command.arguments(1).try_for_each(|key| watch_here(cx, session, key))
+}
+
+/// Watches a key of this node.
+pub(super) fn watch_here<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    key: &[u8],
+) -> Done<M> {
+    let hash = cx.store.hash(key);
+    let unique = Unique::Known(unique(cx, hash, key)?);
+    note_watched(session, Watched { hash, key: key.into(), unique })
+}
+
+/// Notes a watched key, unless it is watched already.
+pub(super) fn note_watched<M: Mode>(session: &mut RespSession, watched: Watched) -> Done<M> {
+    let all = &mut session.transaction.watched;
+    if all.iter().any(|other| other.key == watched.key) {
+        return Ok(());
     }
+    if all.len() == WATCHED_MAX {
+        return fail("ERR more than 1024 keys are watched");
+    }
+    all.push(watched);
     Ok(())
 }
 
@@ -159,7 +171,7 @@ fn begin<M: Mode, P>(
         return fail("EXECABORT Transaction discarded because of previous errors.");
     }
     for watched in &transaction.watched {
-        if unique(cx, watched.hash, &watched.key)? != watched.unique {
+        if Some(unique(cx, watched.hash, &watched.key)?) != watched.unique.known() {
             *transaction = Transaction::default();
             compose::null_array(tx, session.version);
             return Ok(false);

@@ -1,0 +1,623 @@
+//! Commands for keys that other nodes of the rack own.
+//!
+//! A command goes to the owner of its keys as it is. One for keys of several nodes is divided if its reply can be put
+//! together again, and refused otherwise, as in Redis Cluster.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, OnceLock, PoisonError},
+};
+
+use minos_base::SizeClass;
+use minos_engine::Mode;
+use minos_proto::resp::{Flag, Id, Keys, compose, unsigned};
+
+use super::{
+    call::{Call, Done, Failure, end, fail, pause},
+    execute::all_keys,
+    relayed::{Kind, execute_whole, frame, put_watched},
+    scan, scratch, server,
+    session::{RespSession, Transaction, Unique, Watched},
+};
+use crate::{
+    ops::{Context, Next, Placement},
+    rack::{Forward, Intent, NOT_OWNER, NOWHERE, Owner, RackView, Translate},
+};
+
+/// Redis Cluster's words.
+const OTHER_SLOTS: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+pub(super) const ON_THE_MOVE: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
+const NO_KEYS: &str = "ERR KEYS is not supported in a rack: use SCAN";
+const NO_TRACKING: &str = "ERR CLIENT TRACKING is not supported in a rack";
+const NO_WALK: &str = "ERR a transaction in a rack has no commands about all keys";
+const ONLY_KEYS: &str = "ERR a transaction for another node of the rack has only commands with keys";
+const FRAME_TOO_LONG: &str = "ERR the command is too long for a node of the rack: it exceeds --max-buffer";
+
+/// Executes a command that other nodes have a part in; `None` if this node executes it alone.
+pub(super) fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    rack: &RackView<M>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Option<Done<M>> {
+    match call.spec.id {
+        // They look at each key, in the memory of its owner if that can be.
+        Id::Get | Id::MGet => None,
+        Id::Exec => exec(cx, rack, session, tx),
+        Id::Watch if session.transaction.is_open => None,
+        Id::Watch => watch(cx, rack, session, call, tx),
+        Id::FlushAll | Id::FlushDb => Some(flush(cx, rack, session, call, tx)),
+        Id::DbSize => Some(size(cx, rack, session, call, tx)),
+        Id::Scan => scan(cx, rack, session, call, tx),
+        Id::KeysOf => Some(fail(NO_KEYS)),
+        Id::ClientTracking if call.is(2, "on") => Some(fail(NO_TRACKING)),
+        _ if call.spec.keys == Keys::NONE => None,
+        _ => with_keys(cx, rack, session, call, tx),
+    }
+}
+
+/// What a command does with its keys.
+fn intent(call: &Call<'_>) -> Intent {
+    if call.spec.flags.has(Flag::WRITE) { Intent::Change } else { Intent::ReadCopy }
+}
+
+fn with_keys<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    rack: &RackView<M>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &[u8],
+) -> Option<Done<M>> {
+    let place = |key| rack.elsewhere(key, || intent(call));
+    if session.progress.done > 0 {
+        // Micro-shards may have moved since it has begun here.
+        let left = all_keys(call).skip((session.progress.done - 1) / usize::from(call.spec.keys.step.max(1)));
+        return { left }.any(|key| place(key).is_some()).then(|| fail(ON_THE_MOVE));
+    }
+    let places: Vec<Option<Owner>> = all_keys(call).map(place).collect();
+    let Some(owner) = places.iter().flatten().next().copied() else {
+        // One of them may have waited for its micro-shard.
+        let may_read = all_keys(call).all(|key| cx.holes.may_read(cx.store.hash(key)));
+        return (!may_read).then(|| pause(Next::Yield));
+    };
+    let is_divisible = matches!(call.spec.id, Id::Del | Id::Unlink | Id::Exists | Id::Touch | Id::MSet);
+    Some(match (&places[..], place_of_all(places.iter().copied())) {
+        ([_], _) => forward(cx, session, call, owner, tx),
+        _ if is_divisible => divide(cx, rack, session, call, &places, tx),
+        (_, Place::At(owner)) => forward(cx, session, call, owner, tx),
+        _ => fail(OTHER_SLOTS),
+    })
+}
+
+/// Who has all keys of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Here,
+    /// The owner of this one of them, which is not known if its micro-shard is on the move: the others may be there.
+    At(Owner),
+    Several,
+}
+
+fn place_of_all(places: impl Iterator<Item = Option<Owner>>) -> Place {
+    let (mut nodes, mut owner, mut moving) = (Vec::new(), None, None);
+    for place in places {
+        match place {
+            Some(on_the_move) if on_the_move.node == NOWHERE => moving = Some(on_the_move),
+            _ => {
+                nodes.push(place.map(|owner| owner.node));
+                owner = owner.or(place);
+            }
+        }
+    }
+    nodes.dedup();
+    match moving.or(owner) {
+        _ if nodes.len() > 1 => Place::Several,
+        Some(owner) => Place::At(owner),
+        None => Place::Here,
+    }
+}
+
+/// Sends a command to a node, behind those before it.
+fn forward<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &RespSession,
+    call: &Call<'_>,
+    owner: Owner,
+    tx: &[u8],
+) -> Done<M> {
+    let is_single = call.spec.keys.first as i8 == call.spec.keys.last;
+    let bytes = command(session, call.command.arguments(0))?;
+    let returns_value =
+        matches!(call.spec.id, Id::GetDel | Id::GetEx | Id::GetSet | Id::GetRange | Id::SubStr | Id::Lcs)
+            || call.spec.id == Id::Set && call.command.len() > 3;
+    let is_large = returns_value || !cx.placement.serves(SizeClass::of(bytes.len() as u64));
+    let key = all_keys(call).next().unwrap_or_default();
+    let hash = cx.store.hash(key);
+    if !is_single && !cx.holes.is_empty() || !may_leave(cx, hash, is_large) {
+        return pause(Next::Yield);
+    }
+    let is_read = !call.spec.flags.has(Flag::WRITE);
+    let translate = Some(translated(session, reply_of));
+    cx.holes.push(
+        tx.len(),
+        Some(hash),
+        Forward { bytes, is_large, is_read, translate, ..Forward::to(owner) },
+    );
+    // What follows may be about its other keys.
+    if is_single { Ok(()) } else { end(Next::Yield) }
+}
+
+/// True if a command for a key does not overtake an earlier one.
+fn may_leave<M: Mode, P>(cx: &Context<'_, M, P>, hash: minos_base::KeyHash, is_large: bool) -> bool {
+    // A command that finds its micro-shard on the move is sent again: another one for its key would overtake it.
+    let is_managed = cx.rack.is_some_and(RackView::is_managed);
+    cx.holes.may_forward(hash, is_large) && (!is_managed || cx.holes.may_read(hash))
+}
+
+/// The frame for a command of these words.
+fn command<'a>(
+    session: &RespSession,
+    words: impl ExactSizeIterator<Item = &'a [u8]>,
+) -> Result<Vec<u8>, Failure> {
+    within(session, frame(session.version, Kind::Command, |bytes| array(words, bytes)))
+}
+
+fn array<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>, bytes: &mut Vec<u8>) {
+    compose::array(bytes, words.len());
+    words.for_each(|word| compose::bulk(bytes, word));
+}
+
+/// A frame, if the other node takes so many bytes. All have the same `--max-buffer`.
+fn within(session: &RespSession, frame: Vec<u8>) -> Result<Vec<u8>, Failure> {
+    if frame.len() > session.limits.command_bytes_max { Err(FRAME_TOO_LONG.into()) } else { Ok(frame) }
+}
+
+/// The reply to a client that wants one.
+fn translated(session: &RespSession, make: impl FnOnce(&[u8]) -> Vec<u8> + Send + 'static) -> Translate {
+    if session.mutes() { Box::new(|_| Vec::new()) } else { Box::new(make) }
+}
+
+/// The reply to a command that was sent to another node, of what that has said, or this one in its place.
+fn reply_of(said: &[u8]) -> Vec<u8> {
+    let line_bytes = said.iter().position(|&byte| byte == b'\n').map_or(said.len(), |at| at + 1);
+    let (line, value) = said.split_at(line_bytes);
+    if line.starts_with(b"VA ") {
+        return value.strip_suffix(compose::LINE_END).unwrap_or(value).to_vec();
+    }
+    let mut reply = Vec::new();
+    compose::error(&mut reply, &error_of(line));
+    reply
+}
+
+/// The error for a line of memcached's protocol.
+fn error_of(line: &[u8]) -> Vec<u8> {
+    if line == NOT_OWNER {
+        return ON_THE_MOVE.as_bytes().to_vec();
+    }
+    let line = line.trim_ascii();
+    let words = line.strip_prefix(b"SERVER_ERROR ").unwrap_or(line);
+    let code: &[u8] = if words.starts_with(b"out of memory") { b"OOM " } else { b"ERR " };
+    [code, words].concat()
+}
+
+/// Puts the replies to the parts of a command together. The last one of them is that to the command, or the first error.
+struct Gather {
+    parts: Mutex<Parts>,
+    is_count: bool,
+}
+
+struct Parts {
+    left: usize,
+    sum: i64,
+    failure: Option<Vec<u8>>,
+}
+
+impl Gather {
+    fn new(parts: usize, is_count: bool) -> Arc<Self> {
+        Arc::new(Self { parts: Mutex::new(Parts { left: parts, sum: 0, failure: None }), is_count })
+    }
+
+    /// Takes in the reply to a part. Returns that to the command with the last one.
+    fn take(&self, reply: Vec<u8>) -> Vec<u8> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.left -= 1;
+        match reply.strip_prefix(b":").and_then(|rest| unsigned(rest.trim_ascii_end())) {
+            Some(count) => parts.sum += count as i64,
+            None if reply == compose::OK => {}
+            None => parts.failure = parts.failure.take().or(Some(reply)),
+        }
+        if parts.left > 0 {
+            return Vec::new();
+        }
+        let mut sum = Vec::new();
+        match parts.failure.take() {
+            Some(failure) => return failure,
+            None if self.is_count => compose::integer(&mut sum, parts.sum),
+            None => sum.extend_from_slice(compose::OK),
+        }
+        sum
+    }
+
+    fn part(self: &Arc<Self>, session: &RespSession) -> Translate {
+        let gather = Arc::clone(self);
+        translated(session, move |said| gather.take(reply_of(said)))
+    }
+}
+
+/// The owner of some keys of a command, unless that is this node, and the words of a command for those.
+type Part<'a> = (Option<Owner>, Vec<&'a [u8]>);
+
+/// Divides a command among the owners of its keys, of which there are several.
+fn divide<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    rack: &RackView<M>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    places: &[Option<Owner>],
+    tx: &[u8],
+) -> Done<M> {
+    if !cx.holes.is_empty() {
+        return pause(Next::Yield);
+    }
+    let step = usize::from(call.spec.keys.step.max(1));
+    if !(call.command.len() - 1).is_multiple_of(step) {
+        return fail(format!("ERR wrong number of arguments for '{}' command", call.spec.name));
+    }
+    let arguments: Vec<&[u8]> = call.command.arguments(1).collect();
+    let mut groups: BTreeMap<_, Part<'_>> = BTreeMap::new();
+    for (place, words) in places.iter().zip(arguments.chunks(step)) {
+        let group = place.map(|owner| (owner.node, if rack.is_managed() { owner.micro_shard } else { 0 }));
+        groups.entry(group).or_insert((*place, vec![call.argument(0)])).1.extend(words);
+    }
+    let gather = Gather::new(groups.len(), call.spec.id != Id::MSet);
+    let mut forwards = Vec::new();
+    for (owner, words) in groups.values() {
+        if let Some(owner) = owner {
+            let bytes = command(session, words.iter().copied())?;
+            let is_large = !cx.placement.serves(SizeClass::of(bytes.len() as u64));
+            let translate = Some(gather.part(session));
+            forwards.push(Forward { bytes, is_large, translate, ..Forward::to(*owner) });
+        }
+    }
+    if let Some((_, words)) = groups.get(&None) {
+        let mut body = Vec::new();
+        array(words.iter().copied(), &mut body);
+        let mut inner = RespSession::relayed(session.version);
+        gather.take(execute_whole(cx, &mut inner, &body));
+    }
+    forwards.into_iter().for_each(|forward| cx.holes.push(tx.len(), None, forward));
+    end(Next::Yield)
+}
+
+/// FLUSHALL and FLUSHDB, at all nodes one after another.
+fn flush<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    rack: &RackView<M>,
+    session: &RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    if !cx.holes.is_empty() {
+        return pause(Next::Yield);
+    }
+    let start = tx.len();
+    server::flush(cx, call, tx)?;
+    let nodes = rack.flushed();
+    if nodes.is_empty() {
+        return Ok(());
+    }
+    tx.truncate(start);
+    let answered = |said: &[u8]| if said == b"OK\r\n" { compose::OK.to_vec() } else { reply_of(said) };
+    let (bytes, translate) = (b"flush_all\r\n".to_vec(), Some(translated(session, answered)));
+    cx.holes.push(tx.len(), None, Forward { bytes, translate, ..Forward::to_all(nodes) });
+    end(Next::Yield)
+}
+
+/// DBSIZE: the sum of all nodes'.
+fn size<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    rack: &RackView<M>,
+    session: &RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    if !cx.holes.is_empty() {
+        // Those before it may be on another link.
+        return pause(Next::Yield);
+    }
+    let mut own = Vec::new();
+    scan::size::<M, P>(cx, &mut own)?;
+    let others = rack.others();
+    let gather = Gather::new(others.len() + 1, true);
+    let reply = gather.take(own);
+    for node in others {
+        let bytes = command(session, call.command.arguments(0))?;
+        let translate = Some(gather.part(session));
+        cx.holes.push(
+            tx.len(),
+            None,
+            Forward { bytes, is_read: true, translate, ..Forward::to_all(vec![node]) },
+        );
+    }
+    tx.extend_from_slice(&reply);
+    Ok(())
+}
+
+/// SCAN: each node in turn. The cursor is that of a node, times the number of nodes, and the node.
+fn scan<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    rack: &RackView<M>,
+    session: &RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Option<Done<M>> {
+    let cursor = unsigned(call.argument(1))?;
+    if !cx.holes.is_empty() {
+        return Some(pause(Next::Yield));
+    }
+    let nodes = rack.others().len() as u64 + 1;
+    let (node, there) = (cursor % nodes, (cursor / nodes).to_string());
+    let words = || call.command.arguments(0).enumerate();
+    let words: Vec<&[u8]> = words().map(|(at, word)| if at == 1 { there.as_bytes() } else { word }).collect();
+    let onward = move |reply: Vec<u8>| with_cursor(&reply, (node, nodes)).unwrap_or(reply);
+    if rack.is_node(node as u16) {
+        let mut body = Vec::new();
+        array(words.into_iter(), &mut body);
+        let mut inner = RespSession::relayed(session.version);
+        tx.extend_from_slice(&onward(execute_whole(cx, &mut inner, &body)));
+        return Some(Ok(()));
+    }
+    let bytes = match command(session, words.into_iter()) {
+        Ok(bytes) => bytes,
+        Err(failure) => return Some(Err(failure.into())),
+    };
+    let translate = Some(translated(session, move |said| onward(reply_of(said))));
+    cx.holes.push(
+        tx.len(),
+        None,
+        Forward { bytes, is_read: true, translate, ..Forward::to_all(vec![node as u16]) },
+    );
+    Some(Ok(()))
+}
+
+/// A reply to SCAN of a node with the cursor of the rack; `None` for an error.
+fn with_cursor(reply: &[u8], (node, nodes): (u64, u64)) -> Option<Vec<u8>> {
+    let mut lines = reply.splitn(4, |&byte| byte == b'\n');
+    let (b"*2\r", Some(_), Some(cursor), Some(keys)) =
+        (lines.next()?, lines.next(), lines.next(), lines.next())
+    else {
+        return None;
+    };
+    let next = match unsigned(cursor.trim_ascii_end())? {
+        0 => (node + 1) % nodes,
+        cursor => cursor * nodes + node,
+    };
+    let mut reply = Vec::new();
+    compose::array(&mut reply, 2);
+    compose::bulk(&mut reply, next.to_string().as_bytes());
+    reply.extend_from_slice(keys);
+    Some(reply)
+}
+
+/// WATCH of keys of which another node has some.
+fn watch<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    rack: &RackView<M>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &[u8],
+) -> Option<Done<M>> {
+    let keys: Vec<(&[u8], Option<Owner>)> =
+        all_keys(call).map(|key| (key, rack.elsewhere(key, || Intent::Read))).collect();
+    if keys.iter().all(|(_, owner)| owner.is_none()) {
+        return None;
+    }
+    if !cx.holes.is_empty() {
+        return Some(pause(Next::Yield));
+    }
+    Some(watch_elsewhere(cx, session, &keys, tx))
+}
+
+fn watch_elsewhere<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    keys: &[(&[u8], Option<Owner>)],
+    tx: &[u8],
+) -> Done<M> {
+    let gather = Gather::new(keys.iter().filter(|(_, owner)| owner.is_some()).count(), false);
+    for (key, owner) in keys {
+        let Some(owner) = owner else {
+            super::transaction::watch_here(cx, session, key)?;
+            continue;
+        };
+        let asked = Arc::new(OnceLock::new());
+        let bytes = command(session, [b"WATCH".as_slice(), key].into_iter())?;
+        let (hash, unique) = (cx.store.hash(key), Unique::Asked(Arc::clone(&asked)));
+        super::transaction::note_watched(session, Watched { hash, key: (*key).into(), unique })?;
+        let gather = Arc::clone(&gather);
+        let translate = translated(session, move |said| gather.take(note_unique(&asked, reply_of(said))));
+        let forward = Forward { bytes, is_read: true, translate: Some(translate), ..Forward::to(*owner) };
+        cx.holes.push(tx.len(), None, forward);
+    }
+    end(Next::Yield)
+}
+
+/// Notes the CAS unique in the reply to WATCH at another node; returns OK, or the error.
+fn note_unique(asked: &OnceLock<Option<u64>>, reply: Vec<u8>) -> Vec<u8> {
+    let unique = match reply.first() {
+        Some(b'$') if reply != b"$-1\r\n" => reply
+            .split(|&byte| byte == b'\n')
+            .nth(1)
+            .and_then(|line| unsigned(line.trim_ascii_end()))
+            .map(Some),
+        Some(b'$' | b'_') => Some(None),
+        _ => None,
+    };
+    match unique {
+        Some(unique) => {
+            // Nobody else sets it.
+            let _ = asked.set(unique);
+            compose::OK.to_vec()
+        }
+        None => reply,
+    }
+}
+
+/// EXEC of a transaction whose keys another node has, or several.
+fn exec<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    rack: &RackView<M>,
+    session: &mut RespSession,
+    tx: &mut Vec<u8>,
+) -> Option<Done<M>> {
+    let transaction = &session.transaction;
+    if !transaction.is_open || transaction.is_broken || transaction.is_executing {
+        return None;
+    }
+    if !cx.holes.is_empty() {
+        return Some(pause(Next::Yield));
+    }
+    let calls = || scratch::commands(&transaction.queued);
+    let touches = |call: &Call<'_>| call.spec.flags.has(Flag::READONLY) || call.spec.flags.has(Flag::WRITE);
+    let failure = if calls().any(|call| call.spec.keys == Keys::NONE && touches(&call)) {
+        Some(NO_WALK)
+    } else {
+        let keys = calls().flat_map(|call| all_keys(&call));
+        let keys = keys.chain(transaction.watched.iter().map(|watched| &*watched.key));
+        match place_of_all(keys.map(|key| rack.elsewhere(key, || Intent::Change))) {
+            Place::Here => return None,
+            Place::At(owner) if calls().all(|call| is_for_any_node(&call)) => {
+                return Some(exec_at(cx, session, owner, tx));
+            }
+            Place::At(_) => Some(ONLY_KEYS),
+            Place::Several => Some(OTHER_SLOTS),
+        }
+    };
+    session.transaction = Transaction::default();
+    failure.map(fail)
+}
+
+/// True for a command that does the same at any node.
+fn is_for_any_node(call: &Call<'_>) -> bool {
+    call.spec.keys != Keys::NONE || matches!(call.spec.id, Id::Ping | Id::Echo | Id::Time)
+}
+
+/// Sends a transaction to a node.
+fn exec_at<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    owner: Owner,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let Transaction { queued, watched, .. } = std::mem::take(&mut session.transaction);
+    let uniques: Option<Vec<_>> =
+        watched.iter().map(|watched| Some((&*watched.key, watched.unique.known()?))).collect();
+    let Some(uniques) = uniques else {
+        // WATCH has failed.
+        compose::null_array(tx, session.version);
+        return Ok(());
+    };
+    let bytes = frame(session.version, Kind::Transaction, |bytes| {
+        bytes.extend_from_slice(&(uniques.len() as u32).to_le_bytes());
+        uniques.iter().for_each(|(key, unique)| put_watched(key, *unique, bytes));
+        bytes.extend_from_slice(&queued);
+    });
+    let bytes = within(session, bytes)?;
+    let translate = Some(translated(session, reply_of));
+    // Its replies may be large.
+    cx.holes.push(tx.len(), None, Forward { bytes, is_large: true, translate, ..Forward::to(owner) });
+    end(Next::Yield)
+}
+
+/// The reply to a GET of a key that only its owner can answer.
+pub(super) fn get<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &RespSession,
+    (owner, key): (Owner, &[u8]),
+    tx: &[u8],
+) -> Done<M> {
+    let hash = cx.store.hash(key);
+    if !may_leave(cx, hash, true) {
+        return pause(Next::Yield);
+    }
+    let bytes = command(session, [b"GET".as_slice(), key].into_iter())?;
+    let translate = Some(translated(session, reply_of));
+    let forward = Forward { bytes, is_large: true, is_read: true, translate, ..Forward::to(owner) };
+    cx.holes.push(tx.len(), Some(hash), forward);
+    Ok(())
+}
+
+/// The reply to a store of a large value that was received for its owner.
+pub(super) fn stored(session: &RespSession) -> Translate {
+    translated(session, |said| if said == b"HD\r\n" { compose::OK.to_vec() } else { reply_of(said) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_goes_through_all_nodes() {
+        let reply =
+            |cursor: &str| format!("*2\r\n${}\r\n{cursor}\r\n*1\r\n$1\r\nk\r\n", cursor.len()).into_bytes();
+        for (cursor, node, expected) in [("5", 1, "16"), ("0", 1, "2"), ("0", 2, "0"), ("7", 0, "21")] {
+            assert_eq!(with_cursor(&reply(cursor), (node, 3)), Some(reply(expected)), "{cursor} {node}");
+        }
+        assert_eq!(with_cursor(b"-ERR none\r\n", (0, 3)), None);
+    }
+
+    #[test]
+    fn keys_on_the_move_are_where_the_others_are() {
+        let at = |node| Some(Owner { node, micro_shard: u32::from(node) });
+        let place = |places: &[Option<Owner>]| place_of_all(places.iter().copied());
+        assert_eq!((place(&[]), place(&[None, None])), (Place::Here, Place::Here));
+        assert_eq!(place(&[at(1), at(1)]), Place::At(at(1).unwrap()));
+        let moving = at(NOWHERE);
+        for all in [&[moving][..], &[at(1), moving, at(1)], &[None, moving]] {
+            assert_eq!(place(all), Place::At(moving.unwrap()), "{all:?}");
+        }
+        for several in [&[at(1), at(2)][..], &[None, at(1)], &[at(1), moving, None]] {
+            assert_eq!(place(several), Place::Several, "{several:?}");
+        }
+    }
+
+    #[test]
+    fn parts_are_put_together_with_the_last() {
+        let gather = Gather::new(3, true);
+        assert!(gather.take(b":2\r\n".to_vec()).is_empty() && gather.take(b":0\r\n".to_vec()).is_empty());
+        assert_eq!(gather.take(b":5\r\n".to_vec()), b":7\r\n");
+        let gather = Gather::new(2, false);
+        assert!(gather.take(b"-ERR one\r\n".to_vec()).is_empty());
+        assert_eq!(gather.take(compose::OK.to_vec()), b"-ERR one\r\n");
+    }
+
+    #[test]
+    fn what_another_node_says_becomes_a_reply() {
+        assert_eq!(reply_of(b"VA 7\r\n$1\r\nk\r\n\r\n"), b"$1\r\nk\r\n");
+        assert_eq!(
+            reply_of(b"SERVER_ERROR node 1 of the rack is late\r\n"),
+            b"-ERR node 1 of the rack is late\r\n"
+        );
+        assert_eq!(reply_of(b"SERVER_ERROR out of memory\r\n"), b"-OOM out of memory\r\n");
+        assert!(reply_of(NOT_OWNER).starts_with(b"-TRYAGAIN"));
+    }
+
+    #[test]
+    fn a_unique_is_noted_if_there_is_one() {
+        for (reply, expected) in [
+            ("$2\r\n77\r\n", Some(Some(77))),
+            ("$-1\r\n", Some(None)),
+            ("_\r\n", Some(None)),
+            ("-ERR x\r\n", None),
+        ] {
+            let asked = OnceLock::new();
+            let said = note_unique(&asked, reply.into());
+            assert_eq!(
+                (asked.get().copied(), said == compose::OK),
+                (expected, expected.is_some()),
+                "{reply}"
+            );
+        }
+    }
+}
