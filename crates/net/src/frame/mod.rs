@@ -73,6 +73,11 @@ pub const fn head_bytes(ip: &IpAddr) -> usize {
     ETHERNET_BYTES + UDP_BYTES + if ip.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES }
 }
 
+/// Bytes of the IP packet around a payload.
+pub(crate) const fn packet_bytes(ip: &IpAddr, payload_bytes: usize) -> usize {
+    head_bytes(ip) - ETHERNET_BYTES + payload_bytes
+}
+
 /// Reads a frame.
 ///
 /// A checksum that a virtual device has left to the hardware is accepted: the field holds the sum of the pseudo-header.
