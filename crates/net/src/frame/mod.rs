@@ -3,6 +3,7 @@
 //! [`parse`] takes any bytes. It reads what the kernel's steering program lets through: no VLAN tag, no IP options or
 //! extension headers, no fragments. All else belongs to the kernel's stack.
 
+mod arp;
 mod checksum;
 
 use std::{
@@ -10,6 +11,7 @@ use std::{
     ops::Range,
 };
 
+pub use self::arp::{ARP_FRAME_BYTES, Arp};
 use self::checksum::{fold, is_same, pseudo_sum, sum};
 
 /// A hardware address.
