@@ -28,9 +28,6 @@ unsafe impl Send for Frame {}
 /// Frames that are received or sent with one call.
 pub(super) type Frames = ArrayVec<Frame, BURST_MESSAGES>;
 
-/// DPDK opens one device at a time.
-static CONTROL: Mutex<()> = Mutex::new(());
-
 /// A device that works until the process ends: memif's driver frees what its own thread may still use when it closes one.
 #[derive(Debug)]
 pub(super) struct Device {
@@ -67,7 +64,6 @@ impl Device {
     /// The driver's error.
     pub(super) fn create(name: &str, arguments: &str) -> io::Result<()> {
         let (name, arguments) = (text(name)?, text(arguments)?);
-        let _control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: both are texts that end with a zero, and the call copies them.
         check("make the device", unsafe { sys::minos_dpdk_create(name.as_ptr(), arguments.as_ptr()) })
     }
@@ -78,7 +74,6 @@ impl Device {
     /// There is no such device, or no memory; or the driver's error.
     pub(super) fn open(name: &str, wanted: &Wanted) -> io::Result<Self> {
         let (name, mut found) = (text(name)?, MaybeUninit::<Found>::zeroed());
-        let _control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: a text that ends with a zero, and room for the outcome.
         let status = unsafe { sys::minos_dpdk_open(name.as_ptr(), wanted, found.as_mut_ptr()) };
         check("open the device", status)?;

@@ -4,14 +4,16 @@ use std::{
     fs::{self, File},
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
-    os::{fd::OwnedFd, unix::fs::FileTypeExt},
+    os::unix::fs::FileTypeExt,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
 };
 
 use minos_sync::Ring;
 use rustix::{
-    event::{EventfdFlags, eventfd},
     fs::{FlockOperation, flock},
     io::Errno,
 };
@@ -19,7 +21,7 @@ use rustix::{
 use super::{
     DpdkDevice, DpdkOptions,
     device::Device,
-    eal,
+    eal, opened,
     port::Held,
     steering::{Link, Side, Steering},
     sys::Wanted,
@@ -32,6 +34,8 @@ use crate::{
 
 /// Datagrams that wait for a port because another port's queue received them.
 const INBOX: usize = 512;
+/// Packets that bursts and inboxes may hold beside those of queues.
+const PACKETS_HELD: u32 = 4096;
 /// Bytes of a packet's memory; an Ethernet frame fits.
 const FRAME_BYTES: usize = 2048;
 /// Fewest and most packets of a queue; both powers of two.
@@ -47,13 +51,11 @@ const MEMIF_MACS: [&str; 2] = ["02:4d:69:6e:6f:01", "02:4d:69:6e:6f:02"];
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) inboxes: Box<[Ring<Held>]>,
-    pub(super) device: Device,
+    pub(super) device: Arc<Device>,
     pub(super) neighbours: Neighbours,
     pub(super) steering: Steering,
-    /// Readable at all times.
-    pub(super) readable: OwnedFd,
     pub(super) receive_buffer_bytes: usize,
-    name: String,
+    pub(super) options: DpdkOptions,
     first: SocketAddrV4,
     /// True if payloads name the port.
     shares_address: bool,
@@ -79,17 +81,17 @@ impl Host {
         let [least, most] = DESCRIPTORS;
         let descriptors = (wanted.receive_buffer_bytes / FRAME_BYTES).clamp(least, most).next_power_of_two();
         eal::start(&arguments(options, (receive_queues + send_queues) * descriptors))?;
-        let (name, socket) = name_of(options, descriptors)?;
+        let shape = Wanted {
+            receive_queues: receive_queues as u16,
+            send_queues: send_queues as u16,
+            descriptors: descriptors as u16,
+            packets_held: PACKETS_HELD,
+        };
+        let (device, socket) = opened::take_or(options, &shape, || {
+            let (name, socket) = name_of(options, descriptors)?;
+            Ok((Device::open(&name, &shape)?, socket))
+        })?;
         let inboxes: Box<[_]> = (0..wanted.count).map(|_| Ring::new(INBOX)).collect();
-        let device = Device::open(
-            &name,
-            &Wanted {
-                receive_queues: receive_queues as u16,
-                send_queues: send_queues as u16,
-                descriptors: descriptors as u16,
-                packets_held: (wanted.count * INBOX) as u32,
-            },
-        )?;
         let steering = Steering {
             link,
             side: options.side,
@@ -101,9 +103,8 @@ impl Host {
             inboxes,
             neighbours: Neighbours::new(),
             steering,
-            readable: eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             receive_buffer_bytes: descriptors * FRAME_BYTES,
-            name: options.device.to_string(),
+            options: options.clone(),
             first,
             shares_address: wanted.shares_address,
             is_steered: false,
@@ -161,7 +162,7 @@ impl Host {
 
     pub(super) fn facts(&self) -> DpdkFacts {
         DpdkFacts {
-            device: self.name.clone(),
+            device: self.options.device.to_string(),
             driver: self.device.driver(),
             receive_queues: self.device.receive_queues(),
             send_queues: self.device.send_queues(),
@@ -251,7 +252,7 @@ fn make_memif(path: &Path, side: Side, descriptors: usize) -> io::Result<(String
 
 /// The file of a socket that the driver makes; removed when dropped. Nobody else makes one there meanwhile.
 #[derive(Debug)]
-struct SocketFile {
+pub(super) struct SocketFile {
     path: PathBuf,
     /// Locked. To ask the socket itself would not do: the driver ends its process if a peer leaves early.
     _lock: File,

@@ -15,6 +15,7 @@
 mod device;
 mod eal;
 mod host;
+mod opened;
 mod port;
 mod steering;
 mod sys;
@@ -77,6 +78,13 @@ pub struct DpdkOptions {
     pub side: Side,
     /// Arguments of DPDK's environment (EAL) behind our own; those of the first device of a process count.
     pub arguments: Vec<String>,
+}
+
+impl DpdkOptions {
+    /// True if the device makes a socket.
+    fn has_socket(&self) -> bool {
+        matches!((&self.device, self.side), (DpdkDevice::Memif(_), Side::Server { .. }))
+    }
 }
 
 /// The transports of a server at a device of DPDK; streams are the kernel's.

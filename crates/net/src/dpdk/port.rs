@@ -4,7 +4,7 @@ use std::{
     io::{self, IoSlice},
     net::{Ipv4Addr, SocketAddr},
     ops::Range,
-    os::fd::{AsFd, BorrowedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -14,6 +14,7 @@ use std::{
 };
 
 use arrayvec::ArrayVec;
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     DpdkOptions,
@@ -39,6 +40,8 @@ pub struct DpdkPort {
     number: usize,
     here: End,
     ip: Ipv4Addr,
+    /// Readable at all times.
+    readable: OwnedFd,
     counts: Counts,
 }
 
@@ -75,15 +78,16 @@ impl DpdkPort {
         let host = Arc::new(Host::open(options, wanted)?);
         let port = |number| {
             let address = host.address(number);
-            Self {
+            Ok(Self {
+                readable: eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
                 here: End { mac: host.device.mac(), address: address.into() },
                 ip: *address.ip(),
                 host: Arc::clone(&host),
                 number,
                 counts: Counts::default(),
-            }
+            })
         };
-        Ok((0..wanted.count).map(port).collect())
+        (0..wanted.count).map(port).collect()
     }
 
     /// Waits until the device has a link, or a peer, and the hardware address of `peer` is known.
@@ -245,7 +249,7 @@ impl Port for DpdkPort {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.host.readable.as_fd()
+        self.readable.as_fd()
     }
 
     fn facts(&self) -> PortFacts {

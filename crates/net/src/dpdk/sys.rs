@@ -13,7 +13,7 @@ pub(super) struct RawFrame {
 
 /// `minos_dpdk_wanted`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) receive_queues: u16,
     pub(super) send_queues: u16,

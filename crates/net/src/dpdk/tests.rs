@@ -58,20 +58,24 @@ impl Pair {
         let server = ports(device(), Side::Server { separates_large }, &of_server).unwrap();
         let of_client = wanted((CLIENT, CLIENT_PORT), clients);
         let client = ports(device(), Side::Client { queues: servers }, &of_client).unwrap();
-        let pair = Self { server, client, _folder: folder };
-        std::thread::scope(|scope| {
-            let asker = scope.spawn(|| pair.client[0].reach(SERVER, PATIENCE));
-            // It answers while it looks for datagrams.
-            let mut burst = pair.server[0].burst();
-            while !asker.is_finished() {
-                for port in &pair.server {
-                    port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap();
-                }
-            }
-            asker.join().unwrap().unwrap();
-        });
-        pair
+        meet(&server, &client);
+        Self { server, client, _folder: folder }
     }
+}
+
+/// Lets the client's ports learn the server's hardware address.
+fn meet(server: &[DpdkPort], client: &[DpdkPort]) {
+    std::thread::scope(|scope| {
+        let asker = scope.spawn(|| client[0].reach(SERVER, PATIENCE));
+        // It answers while it looks for datagrams.
+        let mut burst = server[0].burst();
+        while !asker.is_finished() {
+            for port in server {
+                port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap();
+            }
+        }
+        asker.join().unwrap().unwrap();
+    });
 }
 
 /// The next `count` datagrams at a port, with their senders.
@@ -273,6 +277,19 @@ fn what_cannot_be_opened_says_why() {
     assert!(reason(memif(), server, "10.0.0.1:5").contains("No such file"));
     assert!(reason(memif(), Side::Client { queues: 2 }, "10.0.0.2:5").contains("DPDK cannot"));
     assert!(reason("net_nothing0".parse().unwrap(), server, "10.0.0.1:5").contains("DPDK cannot"));
+}
+
+#[test]
+fn a_client_keeps_its_device_for_the_next_ports() {
+    let Pair { server, client, _folder } = Pair::of(2, 2, false, false);
+    let options = client[0].host().options.clone();
+    let open = |count| DpdkPort::open_all(&options, &wanted((CLIENT, CLIENT_PORT), count));
+    assert_eq!(open(2).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    drop(client);
+    let again = open(2).unwrap();
+    meet(&server, &again);
+    sends(&again[1], server[0].address(), b"still there", 100);
+    assert_eq!(received(&server[0], 1), [(again[1].address(), b"still there".to_vec())]);
 }
 
 #[test]
