@@ -3,7 +3,7 @@
 use std::{
     ffi::{CString, c_char, c_int},
     io,
-    sync::OnceLock,
+    sync::{Mutex, OnceLock, PoisonError},
     thread,
 };
 
@@ -37,11 +37,15 @@ fn all(arguments: &[String]) -> Vec<String> {
     own.into_iter().chain(threads).chain(arguments.iter().cloned()).collect()
 }
 
+/// The texts of the arguments, to which DPDK may refer for as long as the process lives.
+static TEXTS: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
 fn init(arguments: Vec<String>) -> Result<(), String> {
     let texts: Result<Vec<_>, _> = arguments.into_iter().map(CString::new).collect();
     let texts = texts.map_err(|_| "an argument of DPDK has a byte 0".to_owned())?;
-    // DPDK keeps the texts, and moves the pointers.
-    let mut pointers: Vec<*mut c_char> = texts.into_iter().map(CString::into_raw).collect();
+    let mut kept = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
+    *kept = texts.into_iter().map(CString::into_bytes_with_nul).collect();
+    let mut pointers: Vec<*mut c_char> = kept.iter_mut().map(|text| text.as_mut_ptr().cast()).collect();
     let count = pointers.len() as c_int;
     pointers.push(std::ptr::null_mut());
     // SAFETY: as many texts as said, that live on, and a null behind them; only this thread calls it, and once.
