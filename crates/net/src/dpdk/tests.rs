@@ -149,8 +149,9 @@ fn threads_may_send_and_receive_at_the_same_time() {
         for port in server {
             scope.spawn(|| {
                 let (mut burst, mut echo) = (port.burst(), TransmitBurst::new());
-                let mut count = 0;
+                let (mut count, end) = (0, Instant::now() + PATIENCE);
                 while count < EACH {
+                    assert!(Instant::now() < end, "{count} of {EACH} have come");
                     count += port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap() as u32;
                     for message in DpdkPort::messages(&mut burst) {
                         assert!(echo.push(message.peer, message.bytes, message.segment_bytes));
@@ -233,14 +234,21 @@ fn hostile_frames_are_dropped_and_counted() {
         hostile.push(spoiled);
         hostile.push(sound[..at].to_vec());
     }
-    // Another host, another port, another address.
+    // Another host, other ports, and a source that is many.
     let other = |address: SocketAddr| written(&from, &End { address, ..to });
-    hostile.extend([
+    let foreign = [
         other((CLIENT, SERVER_PORT).into()),
         other((SERVER, 2).into()),
         other((SERVER, 65_535).into()),
-    ]);
-    hostile.push(written(&End { address: ([224, 0, 0, 1], 5).into(), ..from }, &to));
+        written(&from, &End { mac: [2; 6], ..to }),
+        written(&End { address: ([224, 0, 0, 1], 5).into(), ..from }, &to),
+    ];
+    for (frame, count) in foreign.iter().zip(1..) {
+        inject(device, queue, frame);
+        inject(device, queue, &sound);
+        assert_eq!(received(&server[0], 1).len(), 1);
+        assert_eq!(server[0].card_counts().invalid, count);
+    }
     // An answer that nobody asked for, and a question for another.
     let mut arp = vec![0; ARP_FRAME_BYTES];
     Arp::write_reply(&mut arp, from.mac, CLIENT, (to.mac, SERVER));
