@@ -4,9 +4,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use minos_net::frame::{head_bytes, parse, write_head};
+use minos_net::frame::{ARP_FRAME_BYTES, Arp, head_bytes, parse, write_head};
 
 fuzz_target!(|bytes: &[u8]| {
+    if let Some(asked @ Arp::Request { mac, ip, wanted }) = Arp::parse(bytes) {
+        let mut frame = [0xa5; ARP_FRAME_BYTES];
+        Arp::write_request(&mut frame, mac, ip, wanted);
+        assert_eq!(Arp::parse(&frame), Some(asked));
+    }
     let Ok(datagram) = parse(bytes) else { return };
     let payload = &bytes[datagram.payload.clone()];
     let begin = head_bytes(&datagram.from.address.ip());

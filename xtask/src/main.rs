@@ -5,6 +5,7 @@
 mod clients;
 mod command;
 mod deny;
+mod dpdk;
 mod etcd;
 mod install;
 mod instructions;
@@ -91,6 +92,8 @@ enum Task {
     Instructions(instructions::InstructionsOptions),
     /// Test coordinators that etcd elects
     Etcd,
+    /// Test the port over DPDK, server and client; installs Debian's dpdk-dev, and is no part of the gate
+    Dpdk,
     /// Test the reader over UCX, or measure it; needs Debian's libucx-dev, and is no part of the gate
     Ucx(ucx::UcxOptions),
     /// Count functions and instructions on the way of a request through the server
@@ -177,6 +180,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Smoke => smoke::run(),
         Task::Instructions(options) => instructions::check(&options),
         Task::Etcd => etcd::test(totals),
+        Task::Dpdk => dpdk::test(totals),
         Task::Ucx(options) => ucx::test(&options, totals),
         Task::Ways(options) => ways::print(&options),
         Task::Measure(options) => measure::run(&options),

@@ -93,7 +93,7 @@ fn tell(result: anyhow::Result<()>) {
     }
 }
 
-fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
+pub(crate) fn install_packages(packages: &[&str]) -> anyhow::Result<()> {
     run(Command::new("apt-get").args(["update", "-q"]))?;
     let mut install = Command::new("apt-get");
     install.args(["install", "-y", "-q", "--no-install-recommends"]).args(packages);

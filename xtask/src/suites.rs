@@ -228,6 +228,11 @@ pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut ASAN.server_tests(), totals)
 }
 
+/// Cargo under AddressSanitizer.
+pub(crate) fn cargo_under_asan(arguments: &[&str]) -> Command {
+    ASAN.cargo(arguments)
+}
+
 /// The build of the fuzz targets, in the folder named in fuzz/README.md, wherever the outer build puts its own.
 fn fuzzers() -> Command {
     let mut build = cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", TARGET]);

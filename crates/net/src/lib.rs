@@ -5,13 +5,17 @@
 
 mod address;
 mod affinity;
+#[cfg(feature = "dpdk")]
+pub mod dpdk;
 mod epoll;
 pub mod frame;
 mod inherited;
 mod io;
 mod kernel_port;
 mod listener;
+mod neighbours;
 mod pass;
+mod pieces;
 mod poller;
 mod port;
 mod socket;
@@ -30,7 +34,7 @@ pub use kernel_port::{KernelBurst, KernelPort};
 pub use listener::{Accepted, Listener};
 pub use pass::{check_user, pass_file, take_file};
 pub use poller::{Interest, Poller, Ready, Token, Wait};
-pub use port::{Port, PortFacts, PortOptions, Way};
+pub use port::{DpdkFacts, Port, PortFacts, PortOptions, Way};
 pub use socket::{Progress, SILENCE_MAX, Socket, Wire};
 pub use wait::{Readable, WAIT_MAX, WaitSet, wait_readable, wait_ready};
 pub use waker::Waker;

@@ -37,6 +37,25 @@ pub enum Way {
     Card(CardFacts),
     /// UDP sockets, although the card's queues were asked for; the reason.
     Refused(String),
+    /// A device of DPDK.
+    Dpdk(DpdkFacts),
+}
+
+/// The properties of ports at a device of DPDK.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DpdkFacts {
+    /// The device.
+    pub device: String,
+    /// The name of its driver.
+    pub driver: String,
+    /// Queues to receive from.
+    pub receive_queues: usize,
+    /// Queues to send by.
+    pub send_queues: usize,
+    /// True if each port's datagrams arrive at its own queue. Otherwise ports pass them on.
+    pub is_steered: bool,
+    /// Bytes of memory for packets.
+    pub memory_bytes: u64,
 }
 
 /// The properties of an open port, for the log.
@@ -52,6 +71,8 @@ pub struct PortFacts {
     pub receive_buffer_bytes: usize,
     /// Bytes of the send buffer; 0 if unknown.
     pub send_buffer_bytes: usize,
+    /// Longest datagram that leaves, in bytes of payload, if the port cuts none into fragments.
+    pub datagram_bytes_max: Option<usize>,
 }
 
 /// A socket or a queue of a card that receives and sends bursts of datagrams.
@@ -59,10 +80,10 @@ pub struct PortFacts {
 /// One thread receives at a time; any number may send. No call waits, and none fails for a datagram that is
 /// lost: see [`Sent`].
 ///
-/// AF_XDP copies no more than UDP, and DPDK would not: the ports share one pool of frames. The `Burst` lists
-/// frames, [`messages`](Self::messages) borrows payloads where the card wrote them, and the next receive
-/// returns the frames to the queue's fill ring. [`send`](Self::send) copies each segment from the burst's buffer
-/// into a free frame behind its headers, as the kernel does for UDP.
+/// AF_XDP and DPDK copy no more than UDP: the ports share one pool of frames. The `Burst` lists frames,
+/// [`messages`](Self::messages) borrows payloads where the card wrote them, and the next receive returns the frames
+/// to the pool. [`send`](Self::send) copies each segment from the burst's buffer into a free frame behind its
+/// headers, as the kernel does for UDP.
 pub trait Port: Send + Sync + Sized + 'static {
     /// Room for received messages. It belongs to a worker, which uses it with each of the server's ports.
     type Burst: Send;

@@ -3,6 +3,7 @@
 mod available;
 mod config_file;
 mod confine;
+mod dpdk;
 mod flash;
 mod memory;
 mod native;
@@ -74,8 +75,9 @@ where
     let (store, clock) = memory::open::<M>(options, store_config)?;
     server_config.clock = clock;
     let watch = Watch::start(&store_config.backing, &store)?;
-    let upgrade =
-        serve_until_stopped(options, server_config, |config| Server::start(config, Arc::clone(&store)))?;
+    let transports = options.native.transports()?;
+    let start = |config| transports.start(config, Arc::clone(&store));
+    let upgrade = serve_until_stopped(options, server_config, start)?;
     drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
@@ -105,8 +107,9 @@ fn serve_above_flash(
     server_config.clock = clock;
     server_config.value_bytes_max = keeper.tier().engine().value_bytes_max();
     let watch = Watch::start(&store_config.backing, &store)?;
-    let upgrade =
-        serve_until_stopped(options, server_config, |config| Server::start_above_flash(config, keeper))?;
+    let transports = options.native.transports()?;
+    let start = |config| transports.start_above_flash(config, keeper);
+    let upgrade = serve_until_stopped(options, server_config, start)?;
     drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");

@@ -8,7 +8,10 @@ use minos_base::SizeText;
 use minos_net::Address;
 use minos_node::config::{AccessAdvice, NativeConfig};
 
-use super::values::{AccessMode, NativePort, Switch};
+use super::{
+    dpdk::{DpdkArgs, Transports},
+    values::{AccessMode, NativePort, Switch, name_of},
+};
 use crate::{secret::read_all, time::parse_time};
 
 /// The options of `minos serve` for the native datagram protocol.
@@ -20,9 +23,12 @@ pub(crate) struct NativeOptions {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:11311")]
     pub(crate) native: Option<Address>,
     /// How native datagrams come: through UDP sockets, or straight from the queues of the card that has the address
-    /// (AF_XDP). That needs privileges and a driver; without them the server says why and uses sockets
+    /// (AF_XDP). That needs privileges and a driver; without them the server says why and uses sockets. Or through DPDK,
+    /// from a device that the server has for itself
     #[arg(long, value_enum, default_value_t = NativePort::Udp)]
     port: NativePort,
+    #[command(flatten)]
+    dpdk: DpdkArgs,
     /// One port for all queues: the kernel picks the socket by the queue that a datagram names
     #[arg(long, value_enum, default_value_t = Switch::Off, num_args = 0..=1, default_missing_value = "on", value_name = "on|off")]
     native_single_port: Switch,
@@ -106,6 +112,22 @@ impl NativeOptions {
         }))
     }
 
+    /// True for `--port dpdk`.
+    pub(super) fn is_dpdk(&self) -> bool {
+        self.port == NativePort::Dpdk
+    }
+
+    /// The transports of the server.
+    ///
+    /// # Errors
+    /// Names the option that cannot be met.
+    pub(super) fn transports(&self) -> anyhow::Result<Transports> {
+        match self.port {
+            NativePort::Dpdk => self.dpdk.transports(),
+            NativePort::Udp | NativePort::Xdp => self.dpdk.refuse().map(|()| Transports::Kernel),
+        }
+    }
+
     /// Rejects a secret without an address: it would protect nothing.
     fn refuse_without_address(&self) -> anyhow::Result<Option<NativeConfig>> {
         if self.native_secret_file.is_some() {
@@ -113,8 +135,9 @@ impl NativeOptions {
                 "--native-secret-file: there is no --native to go with it; TCP clients are not asked for it"
             );
         }
-        if self.port == NativePort::Xdp {
-            bail!("--port xdp: there is no --native to go with it; TCP clients come through the kernel");
+        if self.port != NativePort::Udp {
+            let port = name_of(self.port);
+            bail!("--port {port}: there is no --native to go with it; TCP clients come through the kernel");
         }
         Ok(None)
     }
@@ -158,9 +181,27 @@ mod tests {
     #[test]
     fn nothing_is_served_unless_asked() {
         assert!(config(&[]).unwrap().is_none());
-        assert!(config(&["--port=xdp"]).unwrap_err().to_string().contains("--native"));
+        for port in ["xdp", "dpdk"] {
+            let error = config(&[&format!("--port={port}")]).unwrap_err().to_string();
+            assert!(error.contains("--native") && error.contains(port), "{error}");
+        }
         assert!(config(&["--native-secret-file", "/x"]).unwrap_err().to_string().contains("--native"));
         assert!(config(&["--native", "unix:/x"]).unwrap_err().to_string().contains("IP:PORT"));
+    }
+
+    #[test]
+    fn options_of_dpdk_go_with_its_port_only() {
+        let transports = |arguments: &[&str]| {
+            let all = ["serve", "--native"].iter().chain(arguments);
+            Reader::try_parse_from(all).unwrap().options.transports()
+        };
+        assert!(matches!(transports(&["--port=xdp"]), Ok(Transports::Kernel)));
+        for option in ["--dpdk-device=memif:/run/memif", "--dpdk-args=-m64", "--dpdk-large-queues"] {
+            assert!(transports(&[option]).unwrap_err().to_string().contains("--port dpdk"));
+        }
+        let without_device = transports(&["--port=dpdk"]).unwrap_err().to_string();
+        let asked = if cfg!(feature = "dpdk") { "--dpdk-device" } else { "feature dpdk" };
+        assert!(without_device.contains(asked), "{without_device}");
     }
 
     #[test]

@@ -262,6 +262,14 @@ impl ServeOptions {
                  own; it goes with --native, without --memcached and --resp. Use --access crcw",
             ),
             (
+                self.native.is_dpdk() && self.poll != PollMode::Busy,
+                "--port dpdk: a device of DPDK wakes nobody, so that workers may not sleep; use --poll busy",
+            ),
+            (
+                self.native.is_dpdk() && self.security.is_sandboxed(),
+                "--sandbox: DPDK's own thread maps memory and opens files while the server runs; it goes without --port dpdk",
+            ),
+            (
                 self.rack.rack.is_some()
                     && self.region.is_none()
                     && matches!(

@@ -3,6 +3,7 @@
 //! [`parse`] takes any bytes. It reads what the kernel's steering program lets through: no VLAN tag, no IP options or
 //! extension headers, no fragments. All else belongs to the kernel's stack.
 
+mod arp;
 mod checksum;
 
 use std::{
@@ -10,6 +11,7 @@ use std::{
     ops::Range,
 };
 
+pub use self::arp::{ARP_FRAME_BYTES, Arp};
 use self::checksum::{fold, is_same, pseudo_sum, sum};
 
 /// A hardware address.
@@ -71,6 +73,11 @@ pub enum Invalid {
 /// Bytes of all headers before the payload of a datagram to or from `ip`.
 pub const fn head_bytes(ip: &IpAddr) -> usize {
     ETHERNET_BYTES + UDP_BYTES + if ip.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES }
+}
+
+/// Bytes of the IP packet around a payload.
+pub(crate) const fn packet_bytes(ip: &IpAddr, payload_bytes: usize) -> usize {
+    head_bytes(ip) - ETHERNET_BYTES + payload_bytes
 }
 
 /// Reads a frame.

@@ -14,12 +14,11 @@ use super::{
     bpf::{Link, Program, SocketMap},
     frames::{Frame, Frames},
     interface::Interface,
-    neighbours::Neighbours,
     program::{Action, Steering, program},
     ring::{Consumer, Producer},
     socket::Socket,
 };
-use crate::{PortOptions, frame::ETHERNET_BYTES};
+use crate::{PortOptions, frame::ETHERNET_BYTES, neighbours::Neighbours};
 
 /// Sockets of a server at most: one for each pair of a port and a receive queue.
 const SOCKETS_MAX: usize = 1024;

@@ -19,7 +19,6 @@ mod card;
 mod frames;
 mod interface;
 mod mapping;
-mod neighbours;
 mod port;
 mod program;
 mod ring;

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
@@ -26,7 +26,8 @@ use super::{
 };
 use crate::{
     PortOptions,
-    frame::{ETHERNET_BYTES, End, head_bytes, parse, write_head},
+    frame::{End, head_bytes, packet_bytes, parse, write_head},
+    pieces::Bytes,
     udp::{BURST_MESSAGES, Message},
 };
 
@@ -290,12 +291,12 @@ impl Sender<'_> {
     pub(crate) fn send(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) -> Fate {
         let mut left: usize = pieces.iter().map(|piece| piece.len()).sum();
         let segment_bytes = segment_bytes.clamp(1, left.max(1));
-        let is_too_long = packet_bytes(peer.ip(), segment_bytes) > self.port.card.interface.mtu_bytes;
+        let is_too_long = packet_bytes(&peer.ip(), segment_bytes) > self.port.card.interface.mtu_bytes;
         let Some(mac) = self.port.card.neighbours.find(peer).filter(|_| !is_too_long) else {
             self.port.by_socket.fetch_add(1, Relaxed);
             return Fate::NotHere;
         };
-        let mut bytes = Bytes { pieces, at: 0 };
+        let mut bytes = Bytes::of(pieces);
         while left > 0 {
             let taken = left.min(segment_bytes);
             if !self.send_one(End { mac, address: peer }, &mut bytes, taken) {
@@ -374,34 +375,6 @@ impl Sender<'_> {
             }
         }
     }
-}
-
-/// The bytes of pieces, from a place on.
-struct Bytes<'a> {
-    pieces: &'a [IoSlice<'a>],
-    /// Of the first piece.
-    at: usize,
-}
-
-impl Bytes<'_> {
-    /// Copies as many as there is room for.
-    fn copy_to(&mut self, mut room: &mut [u8]) {
-        while let Some((piece, others)) = self.pieces.split_first().filter(|_| !room.is_empty()) {
-            let rest = &piece[self.at..];
-            let (target, behind) = room.split_at_mut(rest.len().min(room.len()));
-            target.copy_from_slice(&rest[..target.len()]);
-            self.at += target.len();
-            room = behind;
-            if self.at == piece.len() {
-                (self.pieces, self.at) = (others, 0);
-            }
-        }
-    }
-}
-
-/// Bytes of the IP packet around a payload.
-fn packet_bytes(ip: IpAddr, payload_bytes: usize) -> usize {
-    head_bytes(&ip) - ETHERNET_BYTES + payload_bytes
 }
 
 /// A descriptor that is readable while one of the port's sockets is.

@@ -89,6 +89,15 @@ impl<P: Port> Ports<P> {
                 memory = card.memory_bytes,
                 "--port xdp: datagrams come from the card's queues"
             ),
+            Way::Dpdk(dpdk) => tracing::info!(
+                device = dpdk.device,
+                driver = dpdk.driver,
+                receive_queues = dpdk.receive_queues,
+                send_queues = dpdk.send_queues,
+                steered = dpdk.is_steered,
+                memory = dpdk.memory_bytes,
+                "--port dpdk: datagrams come from a device of DPDK"
+            ),
             Way::Refused(reason) => tracing::warn!(reason, "--port xdp: UDP sockets are used instead"),
         }
         if facts.receive_buffer_bytes < config.receive_buffer_bytes / 2 {

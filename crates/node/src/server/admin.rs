@@ -296,6 +296,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         let way = match side.ports.way() {
             Way::Sockets => "udp",
             Way::Card(_) => "xdp",
+            Way::Dpdk(_) => "dpdk",
             Way::Refused(_) => "udp instead of xdp",
         };
         emit("native_way", &way);
@@ -369,7 +370,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         if let Some(native) = &self.native {
             native.core.totals().iter().for_each(|(name, value)| emit(name, value));
             emit("native_overruns", &native.ports.overruns());
-            if self.config.native.as_ref().is_some_and(|config| config.from_card) {
+            if !matches!(native.ports.way(), Way::Sockets) {
                 let counts = native.ports.card_counts();
                 counts.all().for_each(|(name, value)| emit(&format!("native_card_{name}"), &value));
             }

@@ -133,15 +133,26 @@ impl Server {
     /// # Errors
     /// See [`StartError`].
     pub fn start_above_flash(config: ServerConfig, keeper: Keeper) -> Result<Self, StartError> {
+        Self::start_above_flash_over(&Kernel, config, keeper)
+    }
+
+    /// The same, over the transports that `io` opens.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_above_flash_over<I: Io>(
+        io: &I,
+        config: ServerConfig,
+        keeper: Keeper,
+    ) -> Result<Self, StartError> {
         let store = Arc::clone(keeper.tier().engine());
-        Self::start_with(&Kernel, config, (store, Some(keeper)))
+        Self::start_with(io, config, (store, Some(keeper)))
     }
 
     /// As [`start`](Self::start), over the transports that `io` opens.
     ///
     /// # Errors
     /// See [`StartError`].
-    #[doc(hidden)]
     pub fn start_over<M: Mode, I: Io>(
         io: &I,
         config: ServerConfig,

@@ -8,8 +8,10 @@ use std::{
     time::Duration,
 };
 
-use minos_net::KernelPort;
+use minos_net::{KernelPort, Port};
 
+#[cfg(feature = "dpdk")]
+use super::datagram::open_memif;
 use super::{
     clock::{RunClock, monotonic_ns},
     config::{Moment, RunConfig, RunError},
@@ -52,13 +54,13 @@ pub(super) fn layout(threads: usize, counts: &[u32]) -> Vec<Vec<Share>> {
 }
 
 /// The connections or sockets of a thread.
-enum Seats<'a> {
+enum Seats<'a, P> {
     Connections(Vec<Connection<'a>>),
-    Native(Vec<NativeLink<'a>>),
+    Native(Vec<NativeLink<'a, P>>),
     Memcached(Vec<MemcachedLink<'a>>),
 }
 
-impl Seats<'_> {
+impl<P> Seats<'_, P> {
     fn len(&self) -> usize {
         match self {
             Self::Connections(connections) => connections.len(),
@@ -85,11 +87,35 @@ impl<'a> Crew<'a> {
         &self,
         layout: &[Vec<Share>],
         source: impl Fn(usize, Share) -> OpSource<'a>,
-        mut watch: impl FnMut(Moment),
+        watch: impl FnMut(Moment),
     ) -> Result<Recorder, RunError> {
         let target = &self.config.target;
-        let ports = self.open_ports(layout);
-        let mut ports = ports.map_err(|error| RunError::Connect { target: target.clone(), error })?;
+        let refused = |error| RunError::Connect { target: target.clone(), error };
+        if let Place::Memif(place) = &target.place {
+            #[cfg(feature = "dpdk")]
+            return self.drive_over(
+                open_memif(place, links(layout)).map_err(refused)?,
+                layout,
+                source,
+                watch,
+            );
+            #[cfg(not(feature = "dpdk"))]
+            return Err(refused(io::Error::other(format!(
+                "{}: this program was built without the feature dpdk (docs/network.md)",
+                place.path.display()
+            ))));
+        }
+        self.drive_over(self.open_ports(layout).map_err(refused)?, layout, source, watch)
+    }
+
+    /// The same, with the ports of all links of the native protocol.
+    fn drive_over<P: Port>(
+        &self,
+        mut ports: Vec<P>,
+        layout: &[Vec<Share>],
+        source: impl Fn(usize, Share) -> OpSource<'a>,
+        mut watch: impl FnMut(Moment),
+    ) -> Result<Recorder, RunError> {
         let mut crew = Vec::new();
         for shares in layout {
             crew.push(self.feeds(shares, &source, &mut ports)?);
@@ -131,17 +157,16 @@ impl<'a> Crew<'a> {
         if target.manner() != Manner::Native {
             return Ok(Vec::new());
         }
-        let links = layout.iter().flatten().map(|share| share.connections).sum();
-        open_ports(target.datagram_address()?, links, matches!(target.place, Place::Card(_)))
+        open_ports(target.datagram_address()?, links(layout), matches!(target.place, Place::Card(_)))
     }
 
     /// The feeds of one thread, and its connections or sockets.
-    fn feeds(
+    fn feeds<P: Port>(
         &self,
         shares: &[Share],
         source: &impl Fn(usize, Share) -> OpSource<'a>,
-        ports: &mut Vec<KernelPort>,
-    ) -> Result<(Vec<Feed<'a>>, Seats<'a>), RunError> {
+        ports: &mut Vec<P>,
+    ) -> Result<(Vec<Feed<'a>>, Seats<'a, P>), RunError> {
         let target = &self.config.target;
         let mut feeds: Vec<Feed<'a>> = Vec::new();
         let mut seats = match target.manner() {
@@ -161,7 +186,12 @@ impl<'a> Crew<'a> {
     }
 
     /// Adds a connection or a socket for the stream of this number; one of `ports`, if it speaks the native protocol.
-    fn connect(&self, seats: &mut Seats<'a>, stream: usize, ports: &mut Vec<KernelPort>) -> io::Result<()> {
+    fn connect<P: Port>(
+        &self,
+        seats: &mut Seats<'a, P>,
+        stream: usize,
+        ports: &mut Vec<P>,
+    ) -> io::Result<()> {
         let RunConfig { target, check_contents, receive_buffer, datagrams, .. } = self.config;
         let dataset = &self.workload.dataset;
         let terms = Terms {
@@ -188,7 +218,12 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    fn member(&self, clock: RunClock, feeds: Vec<Feed<'a>>, seats: Seats<'a>) -> io::Result<Member<'a>> {
+    fn member<P: Port>(
+        &self,
+        clock: RunClock,
+        feeds: Vec<Feed<'a>>,
+        seats: Seats<'a, P>,
+    ) -> io::Result<Member<'a>> {
         let schedule = Schedule::new(self.orders, clock, feeds)?;
         let recorder = Recorder::new(self.window_ns.clone());
         Ok(match seats {
@@ -207,6 +242,11 @@ impl<'a> Crew<'a> {
             }
         })
     }
+}
+
+/// Connections of all threads.
+fn links(layout: &[Vec<Share>]) -> usize {
+    layout.iter().flatten().map(|share| share.connections).sum()
 }
 
 /// How long to sleep until the next look, which does not miss the ends of the window.

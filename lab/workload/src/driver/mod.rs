@@ -23,4 +23,4 @@ pub use recorder::ErrorKind;
 pub use report::{DriverShare, LatencyReport, LoadReport, Octave, Quantiles, Report};
 pub use run::{load, run};
 pub use schedule::{DUE_SLEEP_MIN, Pace};
-pub use target::{ParseTargetError, Place, Target, TargetProtocol};
+pub use target::{MemifPlace, ParseTargetError, Place, Target, TargetProtocol};

@@ -2,7 +2,7 @@
 
 use std::{
     fmt, io,
-    net::{SocketAddr, TcpStream, ToSocketAddrs},
+    net::{SocketAddr, SocketAddrV4, TcpStream, ToSocketAddrs},
     os::{fd::OwnedFd, unix::net::UnixStream},
     path::PathBuf,
     str::FromStr,
@@ -16,7 +16,7 @@ use super::cpu::{datagram_server_pid, server_pid};
 
 /// A server and the language it speaks: `minos://HOST:PORT`, `memcached://HOST:PORT`, `resp://HOST:PORT`; either
 /// of the last two with `+unix` and a path, as in `memcached+unix:///run/minos.sock`; or
-/// `memcached+udp://HOST:PORT`; or `minos+xdp://HOST:PORT`.
+/// `memcached+udp://HOST:PORT`; or `minos+xdp://HOST:PORT`; or `minos+memif://IP:PORT/PATH?queues=N`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The language.
@@ -45,15 +45,28 @@ pub enum Place {
     Udp(String),
     /// The same, from and to the queues of the card that leads there.
     Card(String),
+    /// An address behind the memif of a process beside this one.
+    Memif(MemifPlace),
     /// The path of a Unix socket.
     Unix(PathBuf),
+}
+
+/// A server of datagrams at the other end of a memif.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemifPlace {
+    /// Its address.
+    pub address: SocketAddrV4,
+    /// The socket by which the two processes meet.
+    pub path: PathBuf,
+    /// Queues of the server: two for each worker.
+    pub queues: u16,
 }
 
 /// Why a target could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected minos://HOST:PORT, minos+xdp://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, \
-     memcached+udp://HOST:PORT, memcached+unix:///PATH or resp+unix:///PATH"
+    "expected minos://HOST:PORT, minos+xdp://HOST:PORT, minos+memif://IP:PORT/PATH?queues=N, memcached://HOST:PORT, \
+     resp://HOST:PORT, memcached+udp://HOST:PORT, memcached+unix:///PATH or resp+unix:///PATH"
 )]
 pub struct ParseTargetError;
 
@@ -65,6 +78,7 @@ impl FromStr for Target {
         let (protocol, place) = match scheme {
             "minos" => (TargetProtocol::Minos, port_place(rest).map(Place::Udp)),
             "minos+xdp" => (TargetProtocol::Minos, port_place(rest).map(Place::Card)),
+            "minos+memif" => (TargetProtocol::Minos, memif_place(rest).map(Place::Memif)),
             "memcached" => (TargetProtocol::Memcached, port_place(rest).map(Place::Tcp)),
             "memcached+udp" => (TargetProtocol::Memcached, port_place(rest).map(Place::Udp)),
             "memcached+unix" => (TargetProtocol::Memcached, unix_place(rest)),
@@ -84,6 +98,17 @@ fn port_place(rest: &str) -> Option<String> {
     (is_host && port.parse::<u16>().is_ok_and(|port| port > 0)).then(|| rest.to_owned())
 }
 
+/// IP:PORT/PATH?queues=N; N is 2 if it is left out.
+fn memif_place(rest: &str) -> Option<MemifPlace> {
+    let (address, path) = rest.split_at(rest.find('/')?);
+    let (path, queues) = match path.split_once("?queues=") {
+        Some((path, queues)) => (path, queues.parse().ok().filter(|queues| (1..=256).contains(queues))?),
+        None => (path, 2),
+    };
+    let address: SocketAddrV4 = address.parse().ok().filter(|address: &SocketAddrV4| address.port() > 0)?;
+    (path.len() > 1).then(|| MemifPlace { address, path: path.into(), queues })
+}
+
 fn unix_place(path: &str) -> Option<Place> {
     path.starts_with('/').then(|| Place::Unix(path.into()))
 }
@@ -101,6 +126,9 @@ impl fmt::Display for Target {
             }
             Place::Udp(address) => write!(f, "{language}+udp://{address}"),
             Place::Card(address) => write!(f, "{language}+xdp://{address}"),
+            Place::Memif(MemifPlace { address, path, queues }) => {
+                write!(f, "{language}+memif://{address}{}?queues={queues}", path.display())
+            }
             Place::Tcp(address) => write!(f, "{language}://{address}"),
             Place::Unix(path) => write!(f, "{language}+unix://{}", path.display()),
         }
@@ -147,14 +175,16 @@ impl Target {
                 let _ = enable_arrival_stamps(&stream);
                 Ok(stream.into())
             }
-            Place::Udp(_) | Place::Card(_) => Err(io::ErrorKind::Unsupported.into()),
+            Place::Udp(_) | Place::Card(_) | Place::Memif(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 
     /// Where datagrams are sent.
     pub(super) fn datagram_address(&self) -> io::Result<SocketAddr> {
-        let (Place::Udp(address) | Place::Card(address)) = &self.place else {
-            return Err(io::ErrorKind::Unsupported.into());
+        let address = match &self.place {
+            Place::Udp(address) | Place::Card(address) => address,
+            Place::Memif(place) => return Ok(place.address.into()),
+            Place::Tcp(_) | Place::Unix(_) => return Err(io::ErrorKind::Unsupported.into()),
         };
         address.to_socket_addrs()?.next().ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
     }
@@ -164,8 +194,8 @@ impl Target {
         let (address, find): (_, fn(u16) -> Option<u32>) = match &self.place {
             Place::Tcp(address) => (address, server_pid),
             Place::Udp(address) => (address, datagram_server_pid),
-            // A server behind a card is no local one.
-            Place::Card(_) | Place::Unix(_) => return None,
+            // A server behind a card is no local one, and one behind a memif has no port here.
+            Place::Card(_) | Place::Memif(_) | Place::Unix(_) => return None,
         };
         let mut addresses = address.to_socket_addrs().ok()?;
         addresses.find(|address| address.ip().is_loopback()).and_then(|address| find(address.port()))
@@ -215,6 +245,7 @@ mod tests {
             "memcached+udp://127.0.0.1:11211",
             "minos://127.0.0.1:12000",
             "minos+xdp://10.0.0.1:12000",
+            "minos+memif://10.0.0.1:12000/run/minos/memif?queues=4",
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
@@ -232,6 +263,11 @@ mod tests {
             "resp+udp://h:1",
             "minos+unix:///a",
             "minos://h",
+            "minos+memif://10.0.0.1:12000",
+            "minos+memif://10.0.0.1:12000/",
+            "minos+memif://h:12000/run/memif",
+            "minos+memif://10.0.0.1:0/run/memif",
+            "minos+memif://10.0.0.1:12000/run/memif?queues=0",
         ] {
             assert_eq!(text.parse::<Target>(), Err(ParseTargetError), "{text}");
         }

@@ -22,7 +22,8 @@ use super::{
 #[derive(Args, Debug)]
 pub(crate) struct BenchArgs {
     /// The server: minos://HOST:PORT, memcached://HOST:PORT, resp://HOST:PORT, memcached+unix:///PATH,
-    /// memcached+udp://HOST:PORT, minos+xdp://HOST:PORT (AF_XDP, as root); or a table within this process: inproc://cache, inproc://store; or a file, block
+    /// memcached+udp://HOST:PORT, minos+xdp://HOST:PORT (AF_XDP, as root), minos+memif://IP:PORT/PATH?queues=N
+    /// (DPDK, beside this process); or a table within this process: inproc://cache, inproc://store; or a file, block
     /// device or modelled memory: device:PATH, device:memory; a store above one: tier:PATH, tier:memory.
     #[arg(long, value_name = "URL")]
     pub(super) target: BenchTarget,
@@ -210,7 +211,8 @@ impl BenchArgs {
         if self.queue_by.is_some() && target.is_none_or(|target| target.protocol != TargetProtocol::Minos) {
             bail!("--queue-by goes with --target minos:// only: nothing else has queues to choose from");
         }
-        let has_datagrams = |target: &Target| matches!(target.place, Place::Udp(_) | Place::Card(_));
+        let has_datagrams =
+            |target: &Target| matches!(target.place, Place::Udp(_) | Place::Card(_) | Place::Memif(_));
         if self.timeout.is_some() && !target.is_some_and(has_datagrams) {
             bail!("--timeout goes with datagrams only: --target minos:// or memcached+udp://");
         }

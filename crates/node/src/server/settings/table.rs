@@ -198,7 +198,8 @@ pub const FIXED: &[(&str, &[&str])] = &[
         "hash-seed", "prefetch-depth",
     ]),
     ("addresses and ports are opened at the start; restart the server", &[
-        "memcached", "resp", "native", "port", "native-single-port", "native-receive-buffer", "admin",
+        "memcached", "resp", "native", "port", "dpdk-device", "dpdk-args", "dpdk-large-queues", "native-single-port",
+        "native-receive-buffer", "admin",
     ]),
     ("it is read at the start; restart the server", &["config", "ends-with-parent"]),
     ("threads, their rings and lists are made at the start; restart the server", &[

@@ -6,6 +6,8 @@
 
 mod ledger;
 mod memcached;
+#[cfg(feature = "dpdk")]
+mod memif;
 mod native;
 mod outbox;
 mod thread;
@@ -17,6 +19,8 @@ use std::{
 
 pub(super) use ledger::{Ledger, Terms};
 pub(super) use memcached::MemcachedLink;
+#[cfg(feature = "dpdk")]
+pub(super) use memif::open_memif;
 pub(super) use native::{NativeLink, open_ports};
 pub(super) use thread::DatagramThread;
 

@@ -14,7 +14,7 @@ use minos_client::{
     core::{Completion, Core},
 };
 use minos_net::{
-    KernelBurst, KernelPort, Port, PortOptions, Wait, Way,
+    KernelPort, Port, PortOptions, Wait, Way,
     udp::{BURST_MESSAGES, UdpPort, header_bytes},
     wait_readable,
 };
@@ -35,10 +35,10 @@ use crate::{
 };
 
 /// Longest wait for a server's first answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Bytes of datagrams that may wait at a port.
-const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+pub(super) const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
 /// Time without a fragment after which missing ones are requested again.
 const STALL: Duration = Duration::from_millis(20);
@@ -47,8 +47,8 @@ const STALL: Duration = Duration::from_millis(20);
 const GREETING: u64 = u64::MAX;
 
 /// A socket that speaks the native protocol.
-pub(in crate::driver) struct NativeLink<'a> {
-    port: KernelPort,
+pub(in crate::driver) struct NativeLink<'a, P> {
+    port: P,
     core: Core,
     /// The start of the run on the monotonic clock, which is the core's.
     start_ns: u64,
@@ -61,13 +61,13 @@ pub(in crate::driver) struct NativeLink<'a> {
     reads: Verb,
 }
 
-impl<'a> NativeLink<'a> {
+impl<'a, P: Port> NativeLink<'a, P> {
     /// Learns the directory of `server` through `port`. Random choices come from `seed`.
     ///
     /// # Errors
     /// The server does not answer as it should.
     pub(in crate::driver) fn connect(
-        port: KernelPort,
+        port: P,
         server: SocketAddr,
         dataset: &'a Dataset,
         terms: Terms,
@@ -75,7 +75,7 @@ impl<'a> NativeLink<'a> {
         seed: u64,
     ) -> io::Result<Self> {
         let seed = seed ^ (u64::from(port.address().port()) << 48);
-        let core = Core::new(config(server, terms, queue_by), server, seed, monotonic_ns());
+        let core = Core::new(config(server, &port, terms, queue_by), server, seed, monotonic_ns());
         let mut link = Self {
             port,
             core: core.map_err(io::Error::other)?,
@@ -122,8 +122,8 @@ impl<'a> NativeLink<'a> {
         Ok(())
     }
 
-    fn take_in(&mut self, burst: &mut KernelBurst, core_ns: u64) {
-        for message in KernelPort::messages(burst) {
+    fn take_in(&mut self, burst: &mut P::Burst, core_ns: u64) {
+        for message in P::messages(burst) {
             self.core.receive(message.peer, message.bytes, message.segment_bytes, core_ns);
         }
     }
@@ -202,13 +202,13 @@ impl<'a> NativeLink<'a> {
     }
 }
 
-impl<'a> Link<'a> for NativeLink<'a> {
+impl<'a, P: Port> Link<'a> for NativeLink<'a, P> {
     const IS_MIXED: bool = true;
     const IN_FLIGHT_MAX: usize = OPERATIONS_MAX;
 
-    type Burst = KernelBurst;
+    type Burst = P::Burst;
 
-    fn burst(&self) -> KernelBurst {
+    fn burst(&self) -> P::Burst {
         self.port.burst()
     }
 
@@ -241,7 +241,7 @@ impl<'a> Link<'a> for NativeLink<'a> {
         self.outbox.send(&self.port);
     }
 
-    fn receive(&mut self, burst: &mut KernelBurst, clock: &RunClock, recorder: &mut Recorder) -> bool {
+    fn receive(&mut self, burst: &mut P::Burst, clock: &RunClock, recorder: &mut Recorder) -> bool {
         let mut has_heard = false;
         // If the port fails, outstanding requests are lost.
         while let Ok(messages) = self.port.receive_at_most(burst, BURST_MESSAGES)
@@ -306,13 +306,13 @@ pub(in crate::driver) fn open_ports(
 }
 
 /// Requests are repeated only while a data set is loaded; transfers are repaired. A client's limits are lifted.
-fn config(server: SocketAddr, terms: Terms, queue_by: QueueBy) -> Config {
+fn config(server: SocketAddr, port: &impl Port, terms: Terms, queue_by: QueueBy) -> Config {
     let is_open = terms.repeats == 0;
     Config::new()
         .open_loop(is_open)
         .timeout(terms.timeout.saturating_mul(terms.repeats + 1))
         .retry_between(STALL, if is_open { STALL } else { terms.timeout.max(STALL) })
-        .datagram_bytes_max(path_bytes(server))
+        .datagram_bytes_max(path_bytes(server, port))
         .value_bytes_max(VALUE_BYTES_MAX)
         .operations_max(OPERATIONS_MAX)
         .transfers_max(OPERATIONS_MAX)
@@ -320,10 +320,10 @@ fn config(server: SocketAddr, terms: Terms, queue_by: QueueBy) -> Config {
         .queue_by(queue_by)
 }
 
-/// Bytes of payload that the path to the server carries.
-fn path_bytes(server: SocketAddr) -> usize {
-    let payload = UdpPort::path_mtu(server)
-        .map_or(DATAGRAM_BYTES_ETHERNET, |mtu| mtu.saturating_sub(header_bytes(&server)));
+/// Bytes of payload that the path from `port` to the server carries.
+fn path_bytes(server: SocketAddr, port: &impl Port) -> usize {
+    let of_path = || Some(UdpPort::path_mtu(server).ok()?.saturating_sub(header_bytes(&server)));
+    let payload = port.facts().datagram_bytes_max.or_else(of_path).unwrap_or(DATAGRAM_BYTES_ETHERNET);
     payload.clamp(DATAGRAM_BYTES_ETHERNET, DATAGRAM_BYTES_MAX)
 }
 

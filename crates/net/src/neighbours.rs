@@ -16,7 +16,7 @@ const IS_SET: u64 = 1 << 48;
 
 /// Where the last datagram of each peer came from. Any thread may note and look up, without a lock.
 #[derive(Debug)]
-pub(super) struct Neighbours {
+pub(crate) struct Neighbours {
     places: Box<[Place]>,
     /// Unknown to peers, so that they cannot choose each other's places.
     keys: RandomState,
@@ -30,12 +30,12 @@ struct Place {
 }
 
 impl Neighbours {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { places: (0..PLACES).map(|_| Place::default()).collect(), keys: RandomState::new() }
     }
 
     /// Notes that `peer` is behind this hardware address.
-    pub(super) fn note(&self, peer: SocketAddr, mac: Mac) {
+    pub(crate) fn note(&self, peer: SocketAddr, mac: Mac) {
         let (place, hash) = self.place(peer);
         let value = IS_SET | mac.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
         // Mostly it is there already, and the line stays shared.
@@ -46,7 +46,7 @@ impl Neighbours {
     }
 
     /// The hardware address that leads to `peer`, if it is known.
-    pub(super) fn find(&self, peer: SocketAddr) -> Option<Mac> {
+    pub(crate) fn find(&self, peer: SocketAddr) -> Option<Mac> {
         let (place, hash) = self.place(peer);
         let [_, _, mac @ ..] = place.read(hash)?.to_be_bytes();
         Some(mac)

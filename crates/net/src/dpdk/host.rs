@@ -1,0 +1,283 @@
+//! The state that all ports at a device share.
+
+use std::{
+    fs::{self, File},
+    io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    os::unix::fs::FileTypeExt,
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+};
+
+use minos_sync::Ring;
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
+
+use super::{
+    DpdkDevice, DpdkOptions,
+    device::Device,
+    eal, opened,
+    port::Held,
+    steering::{Link, Side, Steering},
+    sys::Wanted,
+};
+use crate::{
+    DpdkFacts, PortOptions,
+    frame::{Datagram, Mac, packet_bytes},
+    neighbours::Neighbours,
+};
+
+/// Datagrams that wait for a port because another port's queue received them.
+const INBOX: usize = 512;
+/// Packets that bursts and inboxes may hold beside those of queues.
+const PACKETS_HELD: u32 = 4096;
+/// Bytes of a packet's memory; an Ethernet frame fits.
+const FRAME_BYTES: usize = 2048;
+/// Fewest and most packets of a queue; both powers of two.
+const DESCRIPTORS: [usize; 2] = [256, 8192];
+/// The first UDP port if none is asked for.
+const FIRST_PORT: u16 = 49_152;
+/// Bytes before the queue's number in a payload, which names the port where all share an address.
+const QUEUE_AT: usize = 6;
+/// Hardware addresses of the two sides of a memif, which are administered locally.
+const MEMIF_MACS: [&str; 2] = ["02:4d:69:6e:6f:01", "02:4d:69:6e:6f:02"];
+
+/// A device, and what its ports share.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) inboxes: Box<[Ring<Held>]>,
+    pub(super) device: Arc<Device>,
+    pub(super) neighbours: Neighbours,
+    pub(super) steering: Steering,
+    pub(super) receive_buffer_bytes: usize,
+    pub(super) options: DpdkOptions,
+    first: SocketAddrV4,
+    /// True if payloads name the port.
+    shares_address: bool,
+    /// True if the device sends the datagrams of a port to its queue.
+    is_steered: bool,
+    /// The address that was asked for last, or 0.
+    asked_for: AtomicU32,
+    _socket: Option<SocketFile>,
+}
+
+/// The port of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum To {
+    Port(usize),
+    Nobody,
+}
+
+impl Host {
+    pub(super) fn open(options: &DpdkOptions, wanted: &PortOptions) -> io::Result<Self> {
+        let first = first_address(wanted)?;
+        let link = options.device.link();
+        let [receive_queues, send_queues] = Steering::wanted(link, options.side, wanted.count);
+        let [least, most] = DESCRIPTORS;
+        let descriptors = (wanted.receive_buffer_bytes / FRAME_BYTES).clamp(least, most).next_power_of_two();
+        eal::start(&arguments(options, (receive_queues + send_queues) * descriptors))?;
+        let shape = Wanted {
+            receive_queues: receive_queues as u16,
+            send_queues: send_queues as u16,
+            descriptors: descriptors as u16,
+            packets_held: PACKETS_HELD,
+        };
+        let (device, socket) = opened::take_or(options, &shape, || {
+            let (name, socket) = name_of(options, descriptors)?;
+            Ok((Device::open(&name, &shape)?, socket))
+        })?;
+        let inboxes: Box<[_]> = (0..wanted.count).map(|_| Ring::new(INBOX)).collect();
+        let steering = Steering {
+            link,
+            side: options.side,
+            ports: wanted.count,
+            receive_queues: device.receive_queues(),
+            send_queues: device.send_queues(),
+        };
+        let mut host = Self {
+            inboxes,
+            neighbours: Neighbours::new(),
+            steering,
+            receive_buffer_bytes: descriptors * FRAME_BYTES,
+            options: options.clone(),
+            first,
+            shares_address: wanted.shares_address,
+            is_steered: false,
+            asked_for: AtomicU32::new(0),
+            device,
+            _socket: socket,
+        };
+        host.is_steered = host.steer();
+        Ok(host)
+    }
+
+    /// The address of a port.
+    pub(super) fn address(&self, number: usize) -> SocketAddrV4 {
+        let offset = if self.shares_address { 0 } else { number as u16 };
+        SocketAddrV4::new(*self.first.ip(), self.first.port() + offset)
+    }
+
+    /// The queues that a port looks at.
+    pub(super) fn receive_queues(&self, number: usize) -> impl Iterator<Item = usize> + use<> {
+        self.steering.receive_queues(number, self.first.port() + number as u16)
+    }
+
+    /// The port that a datagram in `frame` is for.
+    pub(super) fn port_of(&self, datagram: &Datagram, frame: &[u8]) -> To {
+        let to = datagram.to.address;
+        let is_here = to.ip() == IpAddr::V4(*self.first.ip()) && datagram.to.mac == self.device.mac();
+        let offset = usize::from(to.port().wrapping_sub(self.first.port()));
+        let number = if self.shares_address {
+            let queue = frame[datagram.payload.clone()].get(QUEUE_AT..QUEUE_AT + 2);
+            queue.filter(|_| offset == 0).map(|queue| usize::from(u16::from_le_bytes([queue[0], queue[1]])))
+        } else {
+            Some(offset)
+        };
+        match number.filter(|&number| is_here && number < self.inboxes.len()) {
+            Some(number) => To::Port(number),
+            None => To::Nobody,
+        }
+    }
+
+    /// Lets ports note the hardware address of `peer` when it answers.
+    pub(super) fn ask_for(&self, peer: Ipv4Addr) {
+        self.asked_for.store(peer.into(), Relaxed);
+    }
+
+    pub(super) fn is_asked_for(&self, peer: Ipv4Addr) -> bool {
+        let asked_for = self.asked_for.load(Relaxed);
+        asked_for != 0 && asked_for == u32::from(peer)
+    }
+
+    /// The hardware address that leads to `peer`: that of its last datagram, or the one that was asked for.
+    pub(super) fn mac_of(&self, peer: SocketAddr) -> Option<Mac> {
+        let IpAddr::V4(ip) = peer.ip() else { return None };
+        self.neighbours.find(peer).or_else(|| self.neighbours.find((ip, 0).into()))
+    }
+
+    pub(super) fn facts(&self) -> DpdkFacts {
+        DpdkFacts {
+            device: self.options.device.to_string(),
+            driver: self.device.driver(),
+            receive_queues: self.device.receive_queues(),
+            send_queues: self.device.send_queues(),
+            is_steered: self.is_steered,
+            memory_bytes: self.device.memory_bytes(),
+        }
+    }
+
+    /// Longest payload of a datagram, in bytes.
+    pub(super) fn payload_bytes_max(&self) -> usize {
+        self.device.mtu_bytes() - packet_bytes(&(*self.first.ip()).into(), 0)
+    }
+
+    /// Steers each port to its queue; false if that is left to the device.
+    fn steer(&self) -> bool {
+        let ports = 0..self.inboxes.len();
+        self.steering.link == Link::Peer
+            || !self.shares_address
+                && ports.into_iter().all(|number| {
+                    let address = self.address(number);
+                    let mut queues = self.receive_queues(number);
+                    queues.all(|queue| self.device.steer(*address.ip(), address.port(), queue))
+                })
+    }
+}
+
+fn first_address(wanted: &PortOptions) -> io::Result<SocketAddrV4> {
+    let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason.to_owned()));
+    let SocketAddr::V4(mut first) = wanted.address else {
+        return invalid("DPDK: the address must be one of IPv4");
+    };
+    let ip = first.ip();
+    if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() {
+        return invalid(
+            "DPDK: the address must be one host's on the device's network, and no loopback address",
+        );
+    }
+    if first.port() == 0 {
+        first.set_port(FIRST_PORT);
+    }
+    if usize::from(first.port()) + wanted.count > usize::from(u16::MAX) {
+        return invalid("DPDK: there are not so many ports behind the first");
+    }
+    Ok(first)
+}
+
+/// Arguments of DPDK for a device whose queues have so many packets.
+fn arguments(options: &DpdkOptions, packets: usize) -> Vec<String> {
+    // Beside the packets, those of caches and inboxes, and DPDK's own memory.
+    let megabytes = 128 + 2 * packets * (FRAME_BYTES + 512) / (1 << 20);
+    let own = match &options.device {
+        DpdkDevice::Card(address) => vec!["--in-memory".to_owned(), "-a".to_owned(), address.clone()],
+        // Without huge pages there is no `--in-memory`, and nothing to share either.
+        _ => ["--no-pci", "--no-huge", "--no-shconf", &format!("-m{megabytes}")].map(str::to_owned).to_vec(),
+    };
+    own.into_iter().chain(options.arguments.iter().cloned()).collect()
+}
+
+/// The name of the device, which is made if it is a virtual one.
+fn name_of(options: &DpdkOptions, descriptors: usize) -> io::Result<(String, Option<SocketFile>)> {
+    match &options.device {
+        DpdkDevice::Card(address) => Ok((address.clone(), None)),
+        DpdkDevice::Virtual(text) => {
+            let (name, arguments) = text.split_once(',').unwrap_or((text, ""));
+            Device::create(name, arguments)?;
+            Ok((name.to_owned(), None))
+        }
+        DpdkDevice::Memif(path) => make_memif(path, options.side, descriptors),
+    }
+}
+
+fn make_memif(path: &Path, side: Side, descriptors: usize) -> io::Result<(String, Option<SocketFile>)> {
+    /// Numbers of this process' devices.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("net_memif{}", NEXT.fetch_add(1, Relaxed));
+    let (role, mac, socket) = match side {
+        Side::Server { .. } => ("server", MEMIF_MACS[0], Some(SocketFile::take(path)?)),
+        Side::Client { .. } => ("client", MEMIF_MACS[1], None),
+    };
+    let (path, ring) = (path.display(), descriptors.ilog2());
+    let arguments = format!(
+        "role={role},id=0,socket={path},socket-abstract=no,bsize={FRAME_BYTES},rsize={ring},mac={mac}"
+    );
+    Device::create(&name, &arguments)?;
+    Ok((name, socket))
+}
+
+/// The file of a socket that the driver makes; removed when dropped. Nobody else makes one there meanwhile.
+#[derive(Debug)]
+pub(super) struct SocketFile {
+    path: PathBuf,
+    /// Locked. To ask the socket itself would not do: the driver ends its process if a peer leaves early.
+    _lock: File,
+}
+
+impl SocketFile {
+    /// Takes the place of a process that has ended.
+    fn take(path: &Path) -> io::Result<Self> {
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(".lock");
+        let lock = File::create(beside)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+            Errno::WOULDBLOCK => io::ErrorKind::AddrInUse.into(),
+            error => io::Error::from(error),
+        })?;
+        if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+            fs::remove_file(path)?;
+        }
+        Ok(Self { path: path.to_owned(), _lock: lock })
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // The next one at this place removes it otherwise.
+        let _ = fs::remove_file(&self.path);
+    }
+}

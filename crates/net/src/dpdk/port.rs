@@ -1,0 +1,356 @@
+//! A port at a device of DPDK.
+
+use std::{
+    io::{self, IoSlice},
+    net::{Ipv4Addr, SocketAddr},
+    ops::Range,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use arrayvec::ArrayVec;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{
+    DpdkOptions,
+    device::{Frame, Frames},
+    host::{Host, To},
+};
+use crate::{
+    CardCounts, Port, PortFacts, PortOptions, Way,
+    frame::{ARP_FRAME_BYTES, Arp, End, head_bytes, packet_bytes, parse, write_head},
+    pieces::Bytes,
+    udp::{BURST_MESSAGES, Message, Sent, TransmitBurst},
+};
+
+/// Time between two questions for a hardware address.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Time between two looks for the answer.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(100);
+
+/// A port at a device of DPDK: a UDP port of the device's address.
+#[derive(Debug)]
+pub struct DpdkPort {
+    host: Arc<Host>,
+    number: usize,
+    here: End,
+    ip: Ipv4Addr,
+    /// Readable at all times.
+    readable: OwnedFd,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    received: AtomicU64,
+    invalid: AtomicU64,
+    inbox_full: AtomicU64,
+    send_full: AtomicU64,
+}
+
+/// Datagrams received by a [`DpdkPort`], in the packets that the device wrote.
+#[derive(Debug)]
+pub struct DpdkBurst {
+    held: ArrayVec<Held, BURST_MESSAGES>,
+    host: Arc<Host>,
+}
+
+/// A received datagram.
+#[derive(Debug)]
+pub(super) struct Held {
+    frame: Frame,
+    peer: SocketAddr,
+    payload: Range<usize>,
+}
+
+impl DpdkPort {
+    /// Opens all ports of a host at its device. Those of a server are followed by as many for large transfers.
+    ///
+    /// # Errors
+    /// The address is not one of IPv4, or is none of a host; or DPDK's error: no such device, a driver that refuses, no
+    /// memory, no privilege.
+    pub fn open_all(options: &DpdkOptions, wanted: &PortOptions) -> io::Result<Vec<Self>> {
+        let host = Arc::new(Host::open(options, wanted)?);
+        let port = |number| {
+            let address = host.address(number);
+            Ok(Self {
+                readable: eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+                here: End { mac: host.device.mac(), address: address.into() },
+                ip: *address.ip(),
+                host: Arc::clone(&host),
+                number,
+                counts: Counts::default(),
+            })
+        };
+        (0..wanted.count).map(port).collect()
+    }
+
+    /// Waits until the device has a link, or a peer, and the hardware address of `peer` is known.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after `within`.
+    pub fn reach(&self, peer: Ipv4Addr, within: Duration) -> io::Result<()> {
+        let (end, mut burst) = (Instant::now() + within, self.burst());
+        let mut next_question = Instant::now();
+        self.host.ask_for(peer);
+        while self.host.neighbours.find((peer, 0).into()).is_none() {
+            let now = Instant::now();
+            if now > end {
+                let reason =
+                    if self.host.device.is_up() { "nobody has this address" } else { "there is no link" };
+                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("{peer}: {reason}")));
+            }
+            if now >= next_question && self.host.device.is_up() {
+                next_question = now + ASK_AGAIN_AFTER;
+                let (mac, ip) = (self.here.mac, self.ip);
+                self.send_arp(|frame| Arp::write_request(frame, mac, ip, peer));
+            }
+            // The answer may come to any of them; nothing else was asked for yet.
+            burst.held.clear();
+            (0..self.host.device.receive_queues()).for_each(|queue| self.receive_from(queue, &mut burst, 1));
+            thread::sleep(LOOK_AGAIN_AFTER);
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Receives from a queue until the burst has `messages_max` datagrams at most.
+    fn receive_from(&self, queue: usize, burst: &mut DpdkBurst, messages_max: usize) {
+        let mut frames = Frames::new();
+        self.host.device.receive(queue, &mut frames, messages_max.saturating_sub(burst.held.len()));
+        frames.into_iter().for_each(|frame| self.take(frame, burst));
+    }
+
+    /// Takes a frame from a queue: into the burst, to another port's inbox, or as a question for the address.
+    fn take(&self, mut frame: Frame, burst: &mut DpdkBurst) {
+        let bytes = frame.bytes();
+        let Ok(datagram) = parse(bytes) else { return self.take_arp(Arp::parse(bytes)) };
+        let to = self.host.port_of(&datagram, bytes);
+        let held = Held { peer: datagram.from.address, payload: datagram.payload, frame };
+        match to {
+            To::Port(port) => {
+                self.host.neighbours.note(held.peer, datagram.from.mac);
+                if port == self.number {
+                    burst.held.push(held);
+                } else if self.host.inboxes[port].push(held).is_err() {
+                    self.counts.inbox_full.fetch_add(1, Relaxed);
+                }
+            }
+            To::Nobody => {
+                self.counts.invalid.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Answers a question for the address, or notes the answer to one.
+    fn take_arp(&self, arp: Option<Arp>) {
+        match arp {
+            Some(Arp::Request { mac, ip, wanted }) if wanted == self.ip => {
+                let here = self.here.mac;
+                self.send_arp(|frame| Arp::write_reply(frame, here, wanted, (mac, ip)));
+            }
+            Some(Arp::Reply { mac, ip }) if self.host.is_asked_for(ip) => {
+                self.host.neighbours.note((ip, 0).into(), mac)
+            }
+            Some(_) => {}
+            None => {
+                self.counts.invalid.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    fn send_arp(&self, write: impl FnOnce(&mut [u8])) {
+        let mut frames = Frames::new();
+        if self.host.device.allocate(&mut frames, 1, ARP_FRAME_BYTES) {
+            write(frames[0].bytes());
+            self.host.device.send(self.host.steering.send_queue(self.number, 0), &mut frames);
+        }
+    }
+}
+
+impl Port for DpdkPort {
+    type Burst = DpdkBurst;
+
+    fn burst(&self) -> DpdkBurst {
+        DpdkBurst { held: ArrayVec::new(), host: Arc::clone(&self.host) }
+    }
+
+    fn receive_at_most(&self, burst: &mut DpdkBurst, messages_max: usize) -> io::Result<usize> {
+        burst.held.clear();
+        if !Arc::ptr_eq(&burst.host, &self.host) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let messages_max = messages_max.min(BURST_MESSAGES);
+        while burst.held.len() < messages_max
+            && let Some(held) = self.host.inboxes[self.number].pop()
+        {
+            burst.held.push(held);
+        }
+        for queue in self.host.receive_queues(self.number) {
+            self.receive_from(queue, burst, messages_max);
+        }
+        if !burst.held.is_empty() {
+            self.counts.received.fetch_add(burst.held.len() as u64, Relaxed);
+        }
+        Ok(burst.held.len())
+    }
+
+    fn messages(burst: &mut DpdkBurst) -> impl Iterator<Item = Message<'_>> {
+        burst.held.iter_mut().map(|held| {
+            let bytes = &mut held.frame.bytes()[held.payload.clone()];
+            Message { peer: held.peer, segment_bytes: bytes.len().max(1), bytes }
+        })
+    }
+
+    fn send(&self, trains: &mut TransmitBurst) -> Sent {
+        let mut outgoing = Outgoing::by(self);
+        for (peer, bytes, segment_bytes) in trains.trains() {
+            outgoing.add(peer, &[IoSlice::new(bytes)], segment_bytes);
+        }
+        trains.clear();
+        outgoing.finish()
+    }
+
+    fn send_gather(&self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) -> Sent {
+        let mut outgoing = Outgoing::by(self);
+        outgoing.add(peer, pieces, segment_bytes);
+        outgoing.finish()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.here.address
+    }
+
+    fn overruns(&self) -> u64 {
+        let CardCounts { ring_full, no_frame, .. } = self.card_counts();
+        ring_full + no_frame
+    }
+
+    fn card_counts(&self) -> CardCounts {
+        // The device has no counts by port.
+        let [queue_full, no_frame] = if self.number == 0 { self.host.device.dropped() } else { [0; 2] };
+        CardCounts {
+            received: self.counts.received.load(Relaxed),
+            invalid: self.counts.invalid.load(Relaxed),
+            ring_full: queue_full + self.counts.inbox_full.load(Relaxed),
+            no_frame,
+            send_full: self.counts.send_full.load(Relaxed),
+            by_socket: 0,
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
+
+    fn facts(&self) -> PortFacts {
+        PortFacts {
+            way: Way::Dpdk(self.host.facts()),
+            receive_buffer_bytes: self.host.receive_buffer_bytes,
+            datagram_bytes_max: Some(self.host.payload_bytes_max()),
+            ..PortFacts::default()
+        }
+    }
+}
+
+/// Trains that become frames, and leave as bursts.
+struct Outgoing<'a> {
+    port: &'a DpdkPort,
+    frames: Frames,
+    /// The trains of the frames, by number.
+    trains: ArrayVec<u64, BURST_MESSAGES>,
+    /// The queue of the frames.
+    queue: usize,
+    /// Trains so far.
+    count: u64,
+    last_dropped: u64,
+    sent: Sent,
+}
+
+impl<'a> Outgoing<'a> {
+    fn by(port: &'a DpdkPort) -> Self {
+        let (frames, trains, sent) = (Frames::new(), ArrayVec::new(), Sent::default());
+        Self { port, frames, trains, queue: 0, count: 0, last_dropped: 0, sent }
+    }
+
+    /// Copies a train into frames.
+    fn add(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
+        let host = &self.port.host;
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let segment_bytes = segment_bytes.clamp(1, bytes.max(1));
+        if packet_bytes(&peer.ip(), segment_bytes) > host.device.mtu_bytes() {
+            self.sent.too_long += 1;
+            return;
+        }
+        let Some(mac) = host.mac_of(peer) else {
+            self.sent.refused += 1;
+            return;
+        };
+        let queue = host.steering.send_queue(self.port.number, peer.port());
+        if queue != self.queue {
+            self.flush();
+            self.queue = queue;
+        }
+        self.count += 1;
+        self.cut(End { mac, address: peer }, (Bytes::of(pieces), bytes), segment_bytes);
+    }
+
+    /// Fills a frame with each segment.
+    fn cut(&mut self, to: End, (mut bytes, mut left): (Bytes<'_>, usize), segment_bytes: usize) {
+        let (port, begin) = (self.port, head_bytes(&to.address.ip()));
+        while left > 0 {
+            if self.frames.is_full() {
+                self.flush();
+            }
+            let taken = left.min(segment_bytes);
+            if !port.host.device.allocate(&mut self.frames, 1, begin + taken) {
+                self.drop_train(self.count);
+                return;
+            }
+            let at = self.frames.len() - 1;
+            let frame = self.frames[at].bytes();
+            bytes.copy_to(&mut frame[begin..]);
+            // The frame has the size of the whole, and both addresses are of one family.
+            write_head(frame, &port.here, &to, taken);
+            self.trains.push(self.count);
+            left -= taken;
+        }
+    }
+
+    /// Lets the frames leave.
+    fn flush(&mut self) {
+        if self.frames.is_empty() {
+            return;
+        }
+        let left = self.port.host.device.send(self.queue, &mut self.frames);
+        for train in std::mem::take(&mut self.trains).into_iter().skip(left) {
+            self.drop_train(train);
+        }
+    }
+
+    /// Counts a train of which a part is lost, once.
+    fn drop_train(&mut self, train: u64) {
+        if train > self.last_dropped {
+            self.last_dropped = train;
+            self.sent.dropped += 1;
+        }
+    }
+
+    fn finish(mut self) -> Sent {
+        self.flush();
+        let Sent { dropped, .. } = self.sent;
+        if dropped > 0 {
+            self.port.counts.send_full.fetch_add(dropped, Relaxed);
+        }
+        Sent { trains: self.count - dropped, ..self.sent }
+    }
+}
