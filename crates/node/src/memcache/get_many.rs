@@ -117,14 +117,14 @@ impl Line<'_> {
         tx: &mut Vec<u8>,
     ) -> Option<(Stop<M>, Tokens<'a>)> {
         for wanted in group {
-            if let Some(owner) = wanted.lookup.owner {
-                if !cx.holes.may_read(wanted.lookup.hash) {
-                    return Some((Stop::BehindHoles, wanted.from));
-                }
-                if self.request.touch.is_some() {
-                    self.ask_owner(cx, owner, wanted, tx);
-                    continue;
-                }
+            if !cx.holes.may_read(wanted.lookup.hash) {
+                return Some((Stop::BehindHoles, wanted.from));
+            }
+            if let Some(owner) = wanted.lookup.owner
+                && self.request.touch.is_some()
+            {
+                self.ask_owner(cx, owner, wanted, tx);
+                continue;
             }
             let start = tx.len();
             let found = find(

@@ -16,6 +16,7 @@ use crate::ops::receiving::{ReceivePermit, Receiving};
 use crate::ops::{
     Admin, Context, Finished, LINE_END, LargeStore, Next, Placement, Prefixes, Work, flush_if_due,
 };
+use crate::rack::{Forward, Holes, NOWHERE, Owner};
 use crate::resp::{self, RespSession};
 use crate::server::settings::SettingError;
 use crate::tcp::queue::VISIT_REQUESTS_MAX;
@@ -111,8 +112,10 @@ pub(crate) struct Session<M: Mode> {
     pub(crate) keys_max: usize,
     /// Slices in which values were copied.
     pub(crate) slices: usize,
-    /// Times that a line of keys has paused.
+    /// Times that a line of keys, or a read behind a change of its key, has paused.
     pub(crate) pauses: usize,
+    /// The key of a change that the next step finds waiting for another node.
+    pub(crate) changing: Option<&'static [u8]>,
     desk: Desk,
     probe: Probe,
     input: Vec<u8>,
@@ -157,6 +160,7 @@ impl<M: Mode> Session<M> {
             sent_large: 0,
             keys_max: VISIT_REQUESTS_MAX,
             pauses: 0,
+            changing: None,
             slices: 0,
             desk,
             probe: Probe::off(),
@@ -219,8 +223,12 @@ impl<M: Mode> Session<M> {
             fetched: None,
             rack: None,
             probe: &self.probe,
-            holes: crate::rack::Holes::default(),
+            holes: Holes::default(),
         };
+        if let Some(key) = self.changing.take() {
+            let away = Forward::to(Owner { node: NOWHERE, micro_shard: 0 });
+            cx.holes.push(0, Some(self.store.hash(key)), away);
+        }
         let mut replies = Vec::new();
         let keys_max = &mut { self.keys_max };
         let (consumed, next) = match &mut self.resp {
@@ -254,7 +262,8 @@ impl<M: Mode> Session<M> {
             Next::Check(_) => unreachable!("there are no users"),
             Next::Unpaused => unreachable!("only Redis' clients are paused"),
             Next::Fetch(_) | Next::Durable(_) => unreachable!("there is no flash"),
-            Next::Forward(_) | Next::Away(Work::Collect { .. }) => unreachable!("there is no rack"),
+            Next::Forward(forwards) => self.follow(forwards.then),
+            Next::Away(Work::Collect { .. }) => unreachable!("there is no rack"),
         }
     }
 

@@ -305,10 +305,15 @@ pub(super) fn execute<D: Dialect, M: Mode, P: Placement>(
     if D::IS_GUARDED && guarded::refuse(cx, session, command, tx) {
         return Executed::DONE;
     }
-    if let Some(Lookup { hash, owner: Some(owner), .. }) = lookup
-        && let Some(executed) = remote::execute(cx, session, (command, bytes), (hash, owner), tx)
-    {
-        return executed;
+    match lookup {
+        Some(Lookup { hash, owner: Some(owner), .. }) => {
+            if let Some(executed) = remote::execute(cx, session, (command, bytes), (hash, owner), tx) {
+                return executed;
+            }
+        }
+        // A change of the key waits until its micro-shard has moved, and this read must not overtake it.
+        Some(Lookup { hash, .. }) if !cx.holes.may_read(hash) => return Executed::BEHIND_HOLES,
+        _ => {}
     }
     let hits = cx.counters.get_hits.value();
     let executed = D::execute(cx, session, command, lookup, requests_left, tx);

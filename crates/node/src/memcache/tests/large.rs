@@ -174,3 +174,17 @@ fn a_large_value_can_be_deleted_counted_and_overwritten() {
     );
     session.store.check().expect("a sound store");
 }
+
+#[test]
+fn a_read_waits_behind_a_change_of_its_key_that_waits_for_another_node() {
+    for read in ["get key\r\nget key\r\n", "get other key\r\n", "mg key v\r\nmg key v\r\n"] {
+        let mut session = Session::new(1 << 20);
+        session.say("set key 0 0 1\r\nx\r\n");
+        session.changing = Some(b"key");
+        let waited = session.say(read);
+        assert_eq!((session.pauses, waited.contains('x')), (1, true), "{read}: {waited}");
+        // The control: a change of another key.
+        session.changing = Some(b"another");
+        assert_eq!((session.say(read), session.pauses), (waited, 1), "{read}");
+    }
+}
