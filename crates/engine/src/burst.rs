@@ -5,7 +5,7 @@
 //! the next stage begins, so that their cache misses overlap.
 
 use crate::{
-    candidate::{Attempt, Staged},
+    candidate::Staged,
     entry::Entry,
     item::{ItemMeta, ItemView},
     mode::Mode,
@@ -58,9 +58,11 @@ impl<M: Mode, A: Access> Engine<M, A> {
         // Not by `stage_each`: there, stage three becomes a call of its own.
         for (chunk, gets) in gets.chunks(self.prefetch_depth).enumerate() {
             let first = chunk * self.prefetch_depth;
-            let mut staged = ArrayVec::new();
-            self.stage_all(gets.iter().map(|get| get.hash), &mut staged);
-            for (at, (get, (partition, _, staged))) in gets.iter().zip(&staged).enumerate() {
+            let (mut heads, mut staged) = (Burst::new(), Burst::new());
+            self.stage_all(gets.iter().map(|get| get.hash), &mut heads, &mut staged);
+            for (at, (get, ((partition, _), staged))) in
+                gets.iter().zip(heads.iter().zip(&staged)).enumerate()
+            {
                 let found =
                     self.read_staged_in(partition, staged, get, now, |item| f(first + at, Some(item)));
                 if found.is_none() {
@@ -98,27 +100,13 @@ impl<M: Mode, A: Access> Engine<M, A> {
         now: Seconds,
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
-        if let Some(candidate) = staged.candidate
-            && self.reader(partition).may_be_linked(&candidate)
-            && let Some(state) = self.header_for(partition, &candidate, get.key, now)
-            && let Attempt::Found(result) =
-                self.finish(partition, (get.hash, get.key), (candidate, state), now, &mut f)
+        if let Some(candidate) = &staged.candidate
+            && self.reader(partition).may_be_linked(candidate)
+            && let Some(result) = self.glance(partition, (get.hash, get.key), candidate, now, &mut f)
         {
             return Some(result);
         }
-        self.read_cold(get.hash, get.key, now, f)
-    }
-
-    /// As [`Engine::read`], for the few keys that stage 2 did not find.
-    #[cold]
-    fn read_cold<R>(
-        &self,
-        hash: KeyHash,
-        key: &[u8],
-        now: Seconds,
-        f: impl FnMut(&ItemView<'_>) -> R,
-    ) -> Option<R> {
-        self.read(hash, key, now, f)
+        self.read_carefully(partition, (get.hash, get.key), now, f)
     }
 
     /// Runs stages 1 and 2 for groups of operations whose misses overlap, and calls `last`, stage 3, with
@@ -128,48 +116,54 @@ impl<M: Mode, A: Access> Engine<M, A> {
         &'a self,
         operations: &[T],
         hash: impl Fn(&T) -> KeyHash,
-        mut last: impl FnMut(usize, &T, &StagedOperation<'a, M, A>),
+        mut last: impl FnMut(usize, &T, (&Head<'a, M, A>, &Staged<'a>)),
     ) {
         for (chunk, operations) in operations.chunks(self.prefetch_depth).enumerate() {
-            let mut staged = ArrayVec::new();
-            self.stage_all(operations.iter().map(&hash), &mut staged);
-            for (at, (operation, staged)) in operations.iter().zip(&staged).enumerate() {
-                last(chunk * self.prefetch_depth + at, operation, staged);
+            let (mut heads, mut staged) = (Burst::new(), Burst::new());
+            self.stage_all(operations.iter().map(&hash), &mut heads, &mut staged);
+            for (at, (operation, (head, staged))) in
+                operations.iter().zip(heads.iter().zip(&staged)).enumerate()
+            {
+                last(chunk * self.prefetch_depth + at, operation, (head, staged));
             }
         }
     }
 
-    /// Stages 1 and 2 for a part of a burst that is not longer than [`BURST_MAX`]; `staged` is empty.
+    /// Stages 1 and 2 for a part of a burst that is not longer than [`BURST_MAX`]; `heads` and `staged` are empty.
     #[inline]
     fn stage_all<'a>(
         &'a self,
         hashes: impl Iterator<Item = KeyHash> + Clone,
-        staged: &mut ArrayVec<StagedOperation<'a, M, A>, BURST_MAX>,
+        heads: &mut Burst<Head<'a, M, A>>,
+        staged: &mut Burst<Staged<'a>>,
     ) {
-        let mut heads = ArrayVec::<_, BURST_MAX>::new();
-        for hash in hashes.clone() {
+        let prefetched = |hash| {
             let partition = self.partition(hash);
-            heads.push((partition, self.reader(partition).prefetch_bucket(hash)));
-        }
+            (partition, self.reader(partition).prefetch_bucket(hash))
+        };
+        heads.extend(hashes.clone().map(prefetched));
         let mut is_complete = true;
-        for (hash, &(partition, head)) in hashes.clone().zip(&heads) {
-            let stage = self.reader(partition).stage(head, hash);
-            is_complete &= stage.candidate.is_some();
-            staged.push((partition, head, stage));
-        }
+        let stage = |(hash, &(partition, head)): (KeyHash, &Head<'a, M, A>)| {
+            let staged = self.reader(partition).stage(head, hash);
+            is_complete &= staged.candidate.is_some();
+            staged
+        };
+        staged.extend(hashes.clone().zip(&*heads).map(stage));
         if !is_complete {
-            for (hash, (partition, head, stage)) in hashes.zip(staged) {
-                if stage.candidate.is_none() {
-                    stage.candidate = self.reader(partition).stage_spare(*head, hash);
+            for (hash, ((partition, head), staged)) in hashes.zip(heads.iter().zip(staged)) {
+                if staged.candidate.is_none() {
+                    staged.candidate = self.reader(partition).stage_spare(*head, hash);
                 }
             }
         }
     }
 }
 
-/// The results of an operation's first two stages: its partition, the first bucket of its chain, and the
-/// candidate found there.
-pub(crate) type StagedOperation<'a, M, A> = (&'a Partition<M, A>, Offset, Staged<'a>);
+/// One for each operation of a part of a burst.
+type Burst<T> = ArrayVec<T, BURST_MAX>;
+
+/// The result of an operation's first stage: its partition, and the first bucket of its chain.
+pub(crate) type Head<'a, M, A> = (&'a Partition<M, A>, Offset);
 
 impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// Stores many values. Calls `f` with the place of a value in `puts` and the CAS unique of its item, or
@@ -183,7 +177,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         self.stage_each(
             puts,
             |put| put.hash,
-            |at, put, (partition, _, staged)| {
+            |at, put, ((partition, _), staged)| {
                 let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
                 f(at, writing.put_staged(staged, put, now));
             },
@@ -195,7 +189,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         self.stage_each(
             deletes,
             |delete| delete.hash,
-            |at, delete, (partition, head, staged)| {
+            |at, delete, ((partition, head), staged)| {
                 let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
                 let mut entry = Entry::find_staged(writing, (*head, staged), delete.hash, delete.key, now);
                 f(at, entry.remove());

@@ -176,7 +176,7 @@ impl<M: Mode> Owner<M> {
         engine.stage_each(
             puts,
             |put| put.hash,
-            |at, put, (partition, _, staged)| {
+            |at, put, ((partition, _), staged)| {
                 let writing = enter(engine, partition, &mut self.tokens);
                 f(at, writing.put_staged(staged, put, now));
             },
@@ -192,7 +192,7 @@ impl<M: Mode> Owner<M> {
         engine.stage_each(
             deletes,
             |delete| delete.hash,
-            |at, delete, (partition, head, staged)| {
+            |at, delete, ((partition, head), staged)| {
                 let writing = enter(engine, partition, &mut self.tokens);
                 let mut entry = Entry::find_staged(writing, (*head, staged), delete.hash, delete.key, now);
                 f(at, entry.remove());

@@ -38,6 +38,44 @@ impl<M: Mode, A: Access> Engine<M, A> {
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
         let partition = self.partition(hash);
+        match self.reader(partition).first_candidate(hash) {
+            Attempt::Missing => return None,
+            Attempt::Disturbed => {}
+            Attempt::Found(candidate) => {
+                let result = self.glance(partition, (hash, key), &candidate, now, &mut f);
+                if result.is_some() {
+                    return result;
+                }
+            }
+        }
+        self.read_carefully(partition, (hash, key), now, f)
+    }
+
+    /// As [`Reader::glance`], and records the read.
+    #[inline(always)]
+    pub(crate) fn glance<R>(
+        &self,
+        partition: &Partition<M, A>,
+        (hash, key): (KeyHash, &[u8]),
+        candidate: &Candidate<'_>,
+        now: Seconds,
+        f: &mut impl FnMut(&ItemView<'_>) -> R,
+    ) -> Option<R> {
+        let (result, state) = self.reader(partition).glance(candidate, key, now, f)?;
+        self.note_read(partition, (hash, key), &state, candidate, now);
+        Some(result)
+    }
+
+    /// As [`Engine::read`], in all cases. A cold function, so that the short way keeps its words in registers and has
+    /// `f` inlined.
+    #[cold]
+    pub(crate) fn read_carefully<R>(
+        &self,
+        partition: &Partition<M, A>,
+        (hash, key): (KeyHash, &[u8]),
+        now: Seconds,
+        mut f: impl FnMut(&ItemView<'_>) -> R,
+    ) -> Option<R> {
         partition.undisturbed(|| {
             let candidate = self.candidate(partition, hash, key, now);
             candidate.and_then(|candidate| self.finish(partition, (hash, key), candidate, now, &mut f))

@@ -183,6 +183,41 @@ impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREI
         if self.is_linked(candidate) { Attempt::Found(result) } else { Attempt::Disturbed }
     }
 
+    /// The short way of most reads, to an item that is small, has the right key and no writer beside it. `None` says
+    /// nothing: the caller then looks for the key with [`Reader::find`].
+    ///
+    /// The looks at the version are those of [`Reader::finish`], in its order; only the words are taken at once.
+    #[inline(always)]
+    pub(crate) fn glance<R>(
+        self,
+        candidate: &Candidate<'_>,
+        key: &[u8],
+        now: Seconds,
+        f: &mut impl FnMut(&ItemView<'_>) -> R,
+    ) -> Option<(R, ItemState)> {
+        if self.is_large(candidate.slot) {
+            return None;
+        }
+        let (header, rest) = self.region.try_from_on(candidate.item)?.split_first_chunk()?;
+        let state = ItemState::of(header, now);
+        if state.key_bytes() != key.len() {
+            return None;
+        }
+        if IS_FOREIGN && candidate.slot.class() != Some(SizeClass::of(state.value_bytes() as u64)) {
+            return None;
+        }
+        // Of garbage the lengths are within the region too; the item is not used before they are known to be right.
+        let body = rest.get(..state.body_words())?;
+        if !words::eq_key(body, key)
+            || !self.is_linked(candidate)
+            || !state.is_live(self.index.generation(self.region))
+        {
+            return None;
+        }
+        let result = f(&ItemView::new(state, body, key.len(), candidate.slot));
+        self.is_linked(candidate).then_some((result, state))
+    }
+
     /// As [`Reader::finish`], for a large value that nobody keeps in place for this reader.
     pub(crate) fn finish_large<R>(
         self,
@@ -204,6 +239,27 @@ impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREI
             Attempt::Found(result)
         } else {
             Attempt::Disturbed
+        }
+    }
+
+    /// The first item with the tag of `hash` in the first bucket of its chain, where most are. `Missing` if the chain
+    /// has no such item; `Disturbed` says nothing.
+    #[inline(always)]
+    pub(crate) fn first_candidate(self, hash: KeyHash) -> Attempt<Candidate<'a>> {
+        let buckets = self.index.buckets(self.region);
+        let Some(bucket) = self.bucket(self.head_among(buckets, hash)) else { return Attempt::Disturbed };
+        let version = &bucket[0];
+        let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
+        let Some(word) = tags::matching(bucket, hash.tag()).first() else {
+            let is_sure = seen.payload() == 0
+                && versions::still::<A>(version, seen)
+                && (!A::IS_SHARED || self.index.buckets(self.region) == buckets);
+            return if is_sure { Attempt::Missing } else { Attempt::Disturbed };
+        };
+        let (slot, cell) = (Slot(bucket[word].load(Relaxed)), &bucket[word]);
+        match M::locate(self.space, self.region, slot) {
+            Some(item) => Attempt::Found(Candidate { version, seen, slot, cell, item }),
+            None => Attempt::Disturbed,
         }
     }
 

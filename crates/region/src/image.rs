@@ -9,7 +9,7 @@ use crate::{
     offset::Offset,
     open::{OpenError, damaged, file_error, identify},
     region::Region,
-    view::View,
+    view::{Mapped, View},
 };
 use minos_sync::{ReadWord, words::WORD_BYTES};
 use std::{os::fd::OwnedFd, path::Path, sync::atomic::Ordering::Relaxed};
@@ -26,7 +26,7 @@ const LENT: &str = "lent memory";
 /// the mapping stays valid, with the words that were written last.
 #[derive(Debug)]
 pub struct Image {
-    view: View,
+    mapped: Mapped,
     geometry: Geometry,
     layout: Layout,
     /// Last, because it is unmapped when it is dropped.
@@ -66,10 +66,10 @@ impl Image {
         if found < Region::BYTES_MIN {
             return Err(OpenError::Length { found, expected: Region::BYTES_MIN });
         }
-        // SAFETY: the mapping has at least these words, is aligned to a page, and lives as long as the view.
-        let header = unsafe { View::new(mapping.base.cast(), HEADER_WORDS as usize) };
+        // SAFETY: the mapping has at least these words, is aligned to a page, and lives longer.
+        let header = unsafe { Mapped::new(mapping.base.cast(), HEADER_WORDS as usize) };
         let mut words: Words = [0; HEADER_WORDS as usize];
-        words.iter_mut().zip(header.all()).for_each(|(word, seen)| *word = seen.load(Relaxed));
+        words.iter_mut().zip(header.view().all()).for_each(|(word, seen)| *word = seen.load(Relaxed));
         let (geometry, layout) = parts_of(&words, path)?;
         if found < geometry.memory_bytes {
             return Err(OpenError::Length { found, expected: geometry.memory_bytes });
@@ -90,15 +90,15 @@ impl Image {
 
     /// The mapping has at least the bytes that the geometry names.
     fn assemble(mapping: Mapping, geometry: Geometry, layout: Layout) -> Self {
-        // SAFETY: the mapping has at least these words, is aligned to a page, and lives as long as the view.
-        let view = unsafe { View::new(mapping.base.cast(), geometry.memory_bytes as usize / WORD_BYTES) };
-        Self { view, geometry, layout, _mapping: mapping }
+        // SAFETY: the mapping has at least these words, is aligned to a page, and lives as long.
+        let mapped = unsafe { Mapped::new(mapping.base.cast(), geometry.memory_bytes as usize / WORD_BYTES) };
+        Self { mapped, geometry, layout, _mapping: mapping }
     }
 
     /// The words of the region.
     #[inline]
     pub fn view(&self) -> &View {
-        &self.view
+        self.mapped.view()
     }
 
     /// The division of the region.
@@ -110,12 +110,12 @@ impl Image {
     /// micro-shard.
     #[inline]
     pub fn owner_word(&self, micro_shard: u32) -> Option<&ReadWord> {
-        self.layout.owners.seen(&self.view, micro_shard)
+        self.layout.owners.seen(self.view(), micro_shard)
     }
 
     /// True if a keeper has the region, too, so that it outlives its owner's process.
     pub fn is_kept(&self) -> bool {
-        header::is_kept_seen(&self.view)
+        header::is_kept_seen(self.view())
     }
 
     /// As [`crate::Memory::partition_start`].

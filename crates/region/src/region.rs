@@ -3,7 +3,7 @@
 use crate::{
     backing::{Backing, MapError, Mapping},
     offset::{OFFSET_BITS, Offset},
-    view::{View, word_access},
+    view::{Mapped, View, word_access},
 };
 use minos_sync::{ReadWord, words::WORD_BYTES};
 use rustix::io::Errno;
@@ -27,7 +27,7 @@ const PAGE_BYTES: usize = 4 << 10;
 /// Shared bytes are only touched as whole aligned words with relaxed atomics. Two exceptions:
 /// [`crate::Exclusive`], by construction, and [`Region::settled_bytes`], whose caller answers for it.
 pub struct Region {
-    view: View,
+    mapped: Mapped,
     mapping: Mapping,
     /// No other region of this process has it, or had.
     number: u64,
@@ -55,8 +55,8 @@ impl Region {
         // Relaxed: only uniqueness matters.
         let number = NEXT_NUMBER.fetch_add(1, Relaxed);
         // SAFETY: the mapping holds at least `bytes`, is aligned to a page, zeroed, and lives as long.
-        let view = unsafe { View::new(mapping.base.cast(), bytes as usize / WORD_BYTES) };
-        Self { view, mapping, number }
+        let mapped = unsafe { Mapped::new(mapping.base.cast(), bytes as usize / WORD_BYTES) };
+        Self { mapped, mapping, number }
     }
 
     /// A number that no other region of the process has.
@@ -112,7 +112,7 @@ impl Region {
     /// The same words, to be loaded only.
     #[inline(always)]
     pub fn view(&self) -> &View {
-        &self.view
+        self.mapped.view()
     }
 
     /// The word that a reader has found through the [`View`]; `None` if it lies in another region.
@@ -144,7 +144,7 @@ impl Region {
 
     #[inline]
     pub(crate) fn all(&self) -> &[AtomicU64] {
-        let words = self.view.all();
+        let words = self.view().all();
         // SAFETY: these words of the view may also be stored, because the mapping is writable.
         unsafe { slice::from_raw_parts(words.as_ptr().cast(), words.len()) }
     }
@@ -155,7 +155,7 @@ impl Deref for Region {
 
     #[inline(always)]
     fn deref(&self) -> &View {
-        &self.view
+        self.view()
     }
 }
 

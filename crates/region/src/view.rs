@@ -2,7 +2,11 @@
 
 use crate::offset::Offset;
 use minos_sync::{ReadWord, prefetch};
-use std::{fmt, ptr::NonNull, slice};
+use std::{
+    fmt,
+    ptr::{self, NonNull},
+    slice,
+};
 
 /// The words of a region by their places, as readers and as writers see them.
 macro_rules! word_access {
@@ -21,6 +25,12 @@ macro_rules! word_access {
         #[inline]
         pub fn try_words(&self, offset: Offset, count: usize) -> Option<&[$word]> {
             self.all().get(offset.words() as usize..)?.get(..count)
+        }
+
+        /// All words from `offset` on; `None` if it does not lie within the region.
+        #[inline]
+        pub fn try_from_on(&self, offset: Offset) -> Option<&[$word]> {
+            self.all().get(offset.words() as usize..)
         }
 
         /// As [`Self::words`], for a number of words that is known beforehand.
@@ -59,30 +69,47 @@ pub(crate) use word_access;
 
 /// The words of a mapped region, without the right to store.
 ///
-/// Readers take this, so that they work on a region that another process lets them read only.
-pub struct View {
+/// Readers take this, so that they work on a region that another process lets them read only. A reference to it is
+/// base and length themselves: they stay in registers, where those behind a reference would be loaded again after each
+/// acquire load.
+#[repr(transparent)]
+pub struct View([ReadWord]);
+
+/// Words that stay mapped as long as this exists.
+#[derive(Debug)]
+pub(crate) struct Mapped {
     base: NonNull<ReadWord>,
     len_words: usize,
 }
 
 // SAFETY: words are shared as atomics, and belong to no thread.
-unsafe impl Send for View {}
+unsafe impl Send for Mapped {}
 // SAFETY: as above.
-unsafe impl Sync for View {}
+unsafe impl Sync for Mapped {}
 
-impl View {
+impl Mapped {
     /// The `len_words` words from `base` on.
     ///
     /// # Safety
-    /// They are mapped, aligned and initialised as long as the view exists.
+    /// They are mapped, aligned and initialised as long as the value exists.
     pub(crate) const unsafe fn new(base: NonNull<ReadWord>, len_words: usize) -> Self {
         Self { base, len_words }
     }
 
+    #[inline(always)]
+    pub(crate) fn view(&self) -> &View {
+        // SAFETY: `Mapped::new` was promised it; atomics may be shared.
+        let words = unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len_words) };
+        // SAFETY: a `View` is such a slice and nothing else.
+        unsafe { &*(ptr::from_ref(words) as *const View) }
+    }
+}
+
+impl View {
     /// Size in words.
     #[inline]
     pub fn len_words(&self) -> u64 {
-        self.len_words as u64
+        self.0.len() as u64
     }
 
     word_access!(ReadWord);
@@ -95,15 +122,14 @@ impl View {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn all(&self) -> &[ReadWord] {
-        // SAFETY: `View::new` was promised it; atomics may be shared.
-        unsafe { slice::from_raw_parts(self.base.as_ptr(), self.len_words) }
+        &self.0
     }
 }
 
 impl fmt::Debug for View {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("View").field("len_words", &self.len_words).finish_non_exhaustive()
+        f.debug_struct("View").field("len_words", &self.len_words()).finish_non_exhaustive()
     }
 }

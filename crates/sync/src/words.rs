@@ -49,14 +49,20 @@ pub fn append_to(words: &[impl Word], at: usize, len: usize, out: &mut Vec<u8>) 
 ///
 /// # Panics
 /// If `words` holds fewer bytes.
-#[inline]
+#[inline(always)]
 pub fn load_u64(words: &[impl Word], at: usize) -> u64 {
-    let (words, shift) = (&words[at / WORD_BYTES..words_for(at + WORD_BYTES)], at % WORD_BYTES * 8);
-    let low = u64::from_le_bytes(load(&words[0])) >> shift;
-    match words.get(1) {
-        Some(high) => low | u64::from_le_bytes(load(high)) << (64 - shift),
-        None => low,
+    if !at.is_multiple_of(WORD_BYTES) {
+        return load_u64_across(words, at);
     }
+    u64::from_le_bytes(load(&words[at / WORD_BYTES]))
+}
+
+/// The same where they lie in two words. A call, because most keys before a value end with a word.
+#[inline(never)]
+fn load_u64_across(words: &[impl Word], at: usize) -> u64 {
+    let shift = at % WORD_BYTES * 8;
+    let [low, high] = [0, 1].map(|word| u64::from_le_bytes(load(&words[at / WORD_BYTES + word])));
+    low >> shift | high << (64 - shift)
 }
 
 /// Copies `bytes` into `words`, beginning `at` bytes inside; other bytes of the words are kept.

@@ -63,9 +63,13 @@ const ACCESS: [Variant; 3] = [
 ];
 const BASE: Variant = ACCESS[1];
 
-/// CREW without one feature, or in the other mode.
-const ABLATIONS: [Variant; 4] = [
+/// CREW without one feature, with narrower bursts, or in the other mode.
+const ABLATIONS: [Variant; 8] = [
     Variant { name: "no prefetching", options: &["--access", "crew", "--prefetch-depth", "1"], ..BASE },
+    Variant { name: "bursts of 2", options: &["--access", "crew", "--prefetch-depth", "2"], ..BASE },
+    Variant { name: "bursts of 4", options: &["--access", "crew", "--prefetch-depth", "4"], ..BASE },
+    Variant { name: "bursts of 8", options: &["--access", "crew", "--prefetch-depth", "8"], ..BASE },
+    Variant { name: "bursts of 16", options: &["--access", "crew", "--prefetch-depth", "16"], ..BASE },
     Variant { name: "no SIMD", has_simd: false, ..BASE },
     Variant { name: "pages of 4 KiB", options: &["--access", "crew", "--backing", "small-pages"], ..BASE },
     Variant { name: "store", target: "inproc://store", ..BASE },
@@ -257,7 +261,7 @@ mod tests {
 
     #[test]
     fn every_case_is_a_row_and_is_compared_with_crew() {
-        for (is_full, rows) in [(false, 24 + 8), (true, 72 + 8)] {
+        for (is_full, rows) in [(false, 24 + 16), (true, 72 + 16)] {
             let cases = measured(is_full);
             let report = report(&cases, &EXTENT);
             assert_eq!(report.rows.len(), rows);
@@ -283,7 +287,7 @@ mod tests {
         let panels = panels(&measured(true));
         let shape: Vec<_> =
             panels.iter().map(|panel| (panel.groups.len(), panel.groups[0].bars.len())).collect();
-        assert_eq!(shape, [(8, 3), (8, 3), (8, 3), (2, 5)]);
+        assert_eq!(shape, [(8, 3), (8, 3), (8, 3), (2, 9)]);
         assert_eq!(panels[0].groups[0].name, "zipf 95 %, 1 thread");
         assert_eq!(super::panels(&measured(false)).len(), 2);
     }

@@ -87,6 +87,10 @@ impl<M: Mode> ReadOnly<M> {
     ) -> Attempt<Option<R>> {
         let Some(candidate) = staged.candidate else { return Attempt::Disturbed };
         let reader = self.reader(get.hash);
+        if !reader.is_large(candidate.slot) {
+            let seen = reader.glance(&candidate, get.key, now, f);
+            return seen.map_or(Attempt::Disturbed, |(result, _)| Attempt::Found(Some(result)));
+        }
         let Some(state) = reader.header_for(&candidate, get.key, now) else { return Attempt::Disturbed };
         Self::finish(reader, get.hash, &candidate, state, f)
     }
