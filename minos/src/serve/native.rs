@@ -6,9 +6,9 @@ use anyhow::bail;
 use clap::Args;
 use minos_base::SizeText;
 use minos_net::Address;
-use minos_node::config::{AccessAdvice, NativeConfig};
+use minos_node::config::NativeConfig;
 
-use super::values::{AccessMode, NativePort, Switch};
+use super::values::{NativePort, Switch};
 use crate::{secret::read_all, time::parse_time};
 
 /// The options of `minos serve` for the native datagram protocol.
@@ -71,7 +71,7 @@ impl NativeOptions {
     ///
     /// # Errors
     /// Names the option whose value is invalid.
-    pub(super) fn config(&self, access: AccessMode) -> anyhow::Result<Option<NativeConfig>> {
+    pub(super) fn config(&self) -> anyhow::Result<Option<NativeConfig>> {
         let Some(listen) = &self.native else { return self.refuse_without_address() };
         let address = match listen {
             Address::Tcp(address) => *address,
@@ -97,11 +97,6 @@ impl NativeOptions {
             sessions: self.native_sessions,
             secrets,
             receive_buffer_bytes: self.native_receive_buffer.0 as usize,
-            access: match access {
-                AccessMode::Crcw => AccessAdvice::Crcw,
-                AccessMode::Crew => AccessAdvice::Crew,
-                AccessMode::Erew => AccessAdvice::Erew,
-            },
             ..NativeConfig::new(address)
         }))
     }
@@ -135,7 +130,7 @@ mod tests {
 
     fn config(arguments: &[&str]) -> anyhow::Result<Option<NativeConfig>> {
         let all = std::iter::once(&"serve").chain(arguments);
-        Reader::try_parse_from(all)?.options.config(AccessMode::Crew)
+        Reader::try_parse_from(all)?.options.config()
     }
 
     #[test]
@@ -146,7 +141,6 @@ mod tests {
         assert!(config.single_port && config.from_card);
         assert_eq!(config.transfer_memory_bytes, Some(1 << 20));
         assert_eq!((config.datagram_bytes, config.window), (8192, 32));
-        assert_eq!(config.access, AccessAdvice::Crew);
     }
 
     #[test]
