@@ -27,7 +27,12 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn memccapable_passes() {
-    let server = common::start_plain();
+    for minos_only in [&[][..]].into_iter().chain(common::OWNED) {
+        passes_memccapable(&common::start(Wanted { minos_only, ..Wanted::default() }));
+    }
+}
+
+fn passes_memccapable(server: &minos_testkit::Server) {
     let port = server.address().port().to_string();
     // The text protocol, and the binary one.
     for protocol in ["-a", "-b"] {

@@ -136,7 +136,7 @@ fn record(server: &Server, seed: u64) -> Vec<Event> {
 
 #[test]
 fn concurrent_clients_see_one_order() {
-    for minos_only in common::ENGINES {
+    for minos_only in common::ENGINES.into_iter().chain(common::OWNED) {
         let server = common::start(Wanted { minos_only, ..Wanted::default() });
         for seed in 0..5 {
             let history = record(&server, seed);

@@ -121,8 +121,19 @@ fn a_full_store_refuses_and_loses_nothing() {
 
 #[test]
 fn what_cannot_be_is_said() {
-    let text = refusal(&["--access=erew"]);
-    assert!(text.contains("--access erew") && text.contains("any worker") && text.contains("crcw"), "{text}");
+    for (options, instead) in [
+        (&[][..], "--dispatch keyhash"),
+        (&["--dispatch=stealing"], "--dispatch keyhash"),
+        (&["--dispatch=keyhash", "--resp=127.0.0.1:0"], "--access crcw"),
+        (&["--dispatch=keyhash", "--flash=/nowhere:1g"], "--access crcw"),
+        (&["--dispatch=keyhash", "--region=/nowhere"], "--access crcw"),
+        (&["--dispatch=keyhash", "--partitions=2", "--workers=3"], "--partitions"),
+    ] {
+        for access in ["--access=erew", "--access=crew"] {
+            let text = refusal(&[&["--memory=64m", "--memcached=127.0.0.1:0", access][..], options].concat());
+            assert!(text.contains("--access erew and crew") && text.contains(instead), "{options:?}: {text}");
+        }
+    }
     let text = refusal(&["--engine=store", "--evict=lru"]);
     assert!(text.contains("--evict") && text.contains("--engine cache"), "{text}");
     let text = refusal(&["--io=uring"]);
@@ -162,12 +173,29 @@ fn addresses_that_strangers_reach_are_warned_of() {
 }
 
 #[test]
-fn crew_is_served_as_crcw_and_said_so() {
+fn flushes_and_lists_reach_the_partitions_of_all_workers() {
     if common::is_memcached() {
         return;
     }
-    let server = start(Wanted { minos_only: &["--access=crew"], ..Wanted::default() });
-    let text = "requests over TCP reach any worker: partitions are locked (crcw)";
-    assert_eq!(server.log().matches(text).count(), 1, "{}", server.log());
-    assert_eq!(connect(&server).set("a", b"1").unwrap(), "STORED");
+    for minos_only in common::OWNED {
+        let server = start(Wanted { minos_only, workers: 3, ..Wanted::default() });
+        let mut client = connect(&server);
+        let fill = |client: &mut minos_testkit::Client| {
+            for key in 0..100 {
+                assert_eq!(client.set(&format!("key{key}"), b"1").unwrap(), "STORED");
+            }
+        };
+        fill(&mut client);
+        client.send("lru_crawler metadump all\r\n").unwrap();
+        let listed = std::iter::from_fn(|| client.line().ok().filter(|line| line != "END")).count();
+        assert_eq!(listed, 100);
+        assert_eq!(client.ask("flush_all").unwrap(), "OK");
+        // Other workers see it too.
+        let mut other = connect(&server);
+        assert!((0..100).all(|key| other.get(&format!("key{key}")).unwrap().is_none()));
+        fill(&mut client);
+        assert_eq!(client.ask("flush_all 1").unwrap(), "OK");
+        let is_gone = |_: &u32| (0..100).all(|key| other.get(&format!("key{key}")).unwrap().is_none());
+        assert!((0..10_000).find(is_gone).is_some(), "a delayed flush has forgotten some items");
+    }
 }

@@ -35,10 +35,7 @@ impl Native {
         if !options.iter().any(|option| option.starts_with("--workers")) {
             command.arg("--workers=2");
         }
-        // An EREW server refuses TCP clients, whose requests could reach any worker.
-        if !options.contains(&"--access=erew") {
-            command.arg("--memcached=127.0.0.1:0");
-        }
+        command.arg("--memcached=127.0.0.1:0");
         command.args(options).stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
         let child = command.spawn().unwrap();
         let mut native = Self { child, folder, address: String::new() };
@@ -152,7 +149,7 @@ fn numbers_are_counted() {
 
 #[test]
 fn vectors_mix_hits_and_misses() {
-    let native = Native::start(&["--access=erew"]);
+    let native = Native::start(common::OWNED[0]);
     let mut client = native.client();
     let items = (0..5000).map(|index| (format!("key{index}"), vec![b'v'; index % 300]));
     let stored = client.put_many(items, StoreOptions::new());
@@ -196,12 +193,8 @@ fn values_of_any_size_come_back_as_they_were() {
 
 #[test]
 fn every_way_to_direct_and_every_server_mode_works() {
-    let modes: [&[&str]; 4] = [
-        &["--native-single-port"],
-        &["--access=erew"],
-        &["--access=crew", "--dispatch=keyhash"],
-        &["--access=crcw", "--workers=1"],
-    ];
+    let modes: [&[&str]; 4] =
+        [&["--native-single-port"], common::OWNED[0], common::OWNED[1], &["--access=crcw", "--workers=1"]];
     for mode in modes {
         let native = Native::start(mode);
         for queue_by in [QueueBy::Access, QueueBy::Random, QueueBy::Key, QueueBy::Wrong] {

@@ -85,7 +85,7 @@ struct Control {
     tests: &'static str,
 }
 
-const CONTROLS: [Control; 7] = [
+const CONTROLS: [Control; 8] = [
     // Readers do not look whether a writer came between.
     Control { left_out: VERSION_CHECK, file: "stress", tests: "" },
     // Workers do not give lent connections back.
@@ -94,6 +94,8 @@ const CONTROLS: [Control; 7] = [
         file: "role_changes",
         tests: "every_request_is_answered_once_and_in_order",
     },
+    // Requests are not handed to the owners of partitions.
+    Control { left_out: "owner", file: "role_changes", tests: "only_owners" },
     // Changes are acknowledged before they are durable.
     Control { left_out: "hold", file: "above_flash", tests: "survive_a_power_loss" },
     Control { left_out: "hold", file: "native_above_flash", tests: "survive_a_power_loss" },

@@ -14,8 +14,8 @@ pub const OPERATIONS_MAX: usize = 1 << 16;
 /// Which queue a request is sent to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueBy {
-    /// As the server's access mode allows: the key's queue where only its owner may execute the operation,
-    /// any queue otherwise (MICA §4.1.2).
+    /// Writes to the key's queue (Minos §3.1); reads to any, unless the server's access mode is EREW (MICA §4.1.2). Where
+    /// partitions belong to workers, that is the owner's.
     #[default]
     Access,
     /// Any queue for all operations. The server executes them nevertheless.

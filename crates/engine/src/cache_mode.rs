@@ -25,7 +25,7 @@ use crate::{
     observer::Observer,
     partition::{OutOfMemory, Partition},
     parts::{Parts, Placed},
-    places::{Extent, Large, Places, State},
+    places::{Extent, HasAccess, Large, Places, State},
     position::{Position, PositionBits, Wide},
     relink::{self, Unappended},
     settled::key_of,
@@ -37,7 +37,7 @@ use crate::{
 use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Geometry, HeapStats, Memory, Offset, Region, Settled, View};
 use minos_sync::{
-    Access, Bell, Lock, horizon,
+    Access, Bell, Crcw, Lock, horizon,
     words::{append_to, copy_in, words_for},
 };
 use std::{
@@ -49,7 +49,7 @@ use std::{
 };
 
 /// Evicts items when the memory is full, as [`Eviction`] selects (MICA §4.3.1, §4.3.2).
-pub type CacheMode<B = Wide> = LogMode<B, MemoryOnly>;
+pub type CacheMode<B = Wide, W = Crcw> = LogMode<B, MemoryOnly<W>>;
 
 /// Cache lines of a bucket: 21 slots, where those of MICA have 15 (MICA §4.3.2). All but the first are only
 /// there while it is needed. A bucket full of items that are all there gets longer: while the index grows, one of a
@@ -472,6 +472,10 @@ impl<B: PositionBits, T: Tier> Places for LogMode<B, T> {
     fn is_there(log: &Log<B>, region: &View, link: u64) -> bool {
         log.is_there(region, position(link))
     }
+}
+
+impl<B: PositionBits, T: Tier> HasAccess for LogMode<B, T> {
+    type Access = T::Access;
 }
 
 impl<B: PositionBits, T: Tier> State for LogMode<B, T> {

@@ -6,6 +6,7 @@ use crate::{
     mode::Mode,
     partition::OutOfMemory,
     pinned::Pinned,
+    places::HasAccess,
     reservation::Reservation,
     store::Engine,
 };
@@ -137,7 +138,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
 
 /// A value that is being joined: the old one, which stays as it is, and memory for the new one.
 #[derive(Debug)]
-pub struct Joining<M: Mode = crate::StoreMode, A: Access = minos_sync::Crcw> {
+pub struct Joining<M: Mode = crate::StoreMode, A: Access = <M as HasAccess>::Access> {
     old: Pinned<M, A>,
     reservation: Reservation<M, A>,
     side: Side,

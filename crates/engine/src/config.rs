@@ -95,6 +95,11 @@ pub struct StoreConfig {
     /// Highest bits of the key hash that chose this table among several, and that this table ignores: 0
     /// unless each of 2^n threads has a table of its own. Together with the partition's bits at most 16.
     pub shard_bits: u32,
+    /// Threads that own partitions, in [`crate::ThreadCrew`] and [`crate::ThreadErew`]: partition p belongs to number p
+    /// modulo this number, which is not 0.
+    pub owners: u32,
+    /// Seed of the hash whose highest bits choose the partition in those modes, and which clients may know.
+    pub direction_seed: u64,
     /// Bits of the key hash in use: all of them, except in tests with colliding keys.
     #[doc(hidden)]
     pub hash_mask: u64,
@@ -118,6 +123,8 @@ impl StoreConfig {
             tier: TierConfig::default(),
             micro_shards: 0,
             shard_bits: 0,
+            owners: 1,
+            direction_seed: 0,
             hash_mask: u64::MAX,
         }
     }

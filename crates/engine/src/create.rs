@@ -67,6 +67,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let (partitions, tokens): (Vec<_>, Vec<_>) = parts.unzip();
         let engine = Self {
             inline_class_max: M::inline_class_max(config, &memory),
+            owners: config.owners.max(1),
+            direction_seed: config.direction_seed,
             common: M::common(config),
             hashing: Hashing {
                 // A table that was there already has its own.

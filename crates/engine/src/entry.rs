@@ -10,6 +10,7 @@ use crate::{
     partition::OutOfMemory,
     parts::Placed,
     pinned::Pinned,
+    places::HasAccess,
     settled::inline_value,
     slot::Slot,
     store::{Engine, Writing},
@@ -18,7 +19,7 @@ use crate::{
 use minos_base::{KeyHash, Seconds};
 use minos_region::{Offset, Region};
 use minos_sync::{
-    Access, AnyWriter, Crcw,
+    Access, AnyWriter,
     words::{copy_in, words_for},
 };
 use std::{
@@ -34,7 +35,7 @@ use std::{
 /// Hold it for a short time only: long work (receiving, sending, copying a large value) belongs to
 /// a [`crate::Reservation`] before, or to a [`Pinned`] after.
 #[derive(Debug)]
-pub struct Entry<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
+pub struct Entry<'a, M: Mode = crate::StoreMode, A: Access = <M as HasAccess>::Access> {
     pub(crate) writing: Writing<'a, M, A>,
     pub(crate) hash: KeyHash,
     pub(crate) key: &'a [u8],
@@ -44,7 +45,7 @@ pub struct Entry<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
 
 /// A live item that no other thread may write.
 #[derive(Debug)]
-pub struct Item<'a, M: Mode = crate::StoreMode, A: Access = Crcw> {
+pub struct Item<'a, M: Mode = crate::StoreMode, A: Access = <M as HasAccess>::Access> {
     state: ItemState,
     value: Held<'a, M, A>,
 }

@@ -14,6 +14,8 @@
 //! | [`Crcw`], the default | any thread, no lock | any thread, a lock a partition | [`Engine::create`] |
 //! | [`Crew`] | any thread, no lock | a partition's [`Owner`], no lock | [`Engine::create_owned`] |
 //! | [`Erew`] | the thread that has the table | the same; nothing is synchronised | [`Engine::create`] |
+//! | [`ThreadCrew`] | any thread, no lock | the thread that opened the partition first | [`Engine::create`] |
+//! | [`ThreadErew`] | the thread that opened the partition first | the same; nothing is synchronised | [`Engine::create`] |
 //!
 //! Every call takes a key with its [`Engine::hash`], which is thus computed only once, and the time in whole
 //! [seconds](minos_base::Seconds) of a clock that the caller chooses. An item whose expiry is not after that
@@ -290,6 +292,7 @@ mod stats;
 mod store;
 mod store_mode;
 mod sweep;
+mod threads;
 mod tiered;
 mod together;
 mod turns;
@@ -305,12 +308,13 @@ pub use create::{Cache, Store};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
 pub use minos_region::{Backing, Kept, MapError, MemoryKeeper, OwnerState, Ownership};
-pub use minos_sync::{Access, AnyWriter, Crcw, Crew, Erew};
+pub use minos_sync::{Access, AnyWriter, Crcw, Crew, Erew, ThreadCrew, ThreadErew};
 pub use mode::{Candidates, Lookup, Mode};
 pub use observer::Observer;
 pub use owner::Owner;
 pub use partition::OutOfMemory;
 pub use pinned::Pinned;
+pub use places::HasAccess;
 pub use read_only::{Answer, ReadOnly, StagedOwned, Unfinished};
 pub use reservation::Reservation;
 pub use restart::{CloseError, OpenError, Opening};

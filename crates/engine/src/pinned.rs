@@ -6,12 +6,13 @@ use crate::{
     item::{ItemState, ItemView},
     mode::Mode,
     partition::Partition,
+    places::HasAccess,
     settled::inline_value,
     store::{Engine, Writing},
 };
 use minos_base::{KeyHash, Seconds};
 use minos_region::Offset;
-use minos_sync::{Access, Crcw};
+use minos_sync::Access;
 use std::{ops::Deref, sync::Arc};
 
 /// An item whose bytes do not change and whose memory is not given away until it is dropped.
@@ -19,7 +20,7 @@ use std::{ops::Deref, sync::Arc};
 /// Writers are not held up meanwhile: they replace or delete the item, and its memory returns to the
 /// heap with the last pin. A large value is sent from here, without a copy; a small one is copied.
 #[derive(Debug)]
-pub struct Pinned<M: Mode = crate::StoreMode, A: Access = Crcw> {
+pub struct Pinned<M: Mode = crate::StoreMode, A: Access = <M as HasAccess>::Access> {
     engine: Arc<Engine<M, A>>,
     hash: KeyHash,
     pub(crate) state: ItemState,

@@ -6,7 +6,7 @@ use crate::{
 };
 use minos_base::KeyHash;
 use minos_region::{Geometry, Offset, View};
-use minos_sync::{Access, ReadWord, horizon};
+use minos_sync::{Access, AnyWriter, ReadWord, horizon};
 use std::fmt::Debug;
 
 /// The places of items in a mode.
@@ -81,8 +81,14 @@ impl<'a> Extent<'a> {
     }
 }
 
+/// The access mode that goes with a mode.
+pub trait HasAccess {
+    /// That of a table of which only the mode is said.
+    type Access: AnyWriter;
+}
+
 /// The state of a table in a mode, which no reader needs.
-pub(crate) trait State: Places {
+pub(crate) trait State: Places + HasAccess {
     /// The writer's own state for a partition's items.
     type Room: Debug + Send;
 

@@ -1,12 +1,13 @@
 //! Memory for an item that is not there yet.
 
 use crate::{
-    buffers::Buffer, entry::Entry, item::ItemMeta, mode::Mode, partition::OutOfMemory, store::Engine,
+    buffers::Buffer, entry::Entry, item::ItemMeta, mode::Mode, partition::OutOfMemory, places::HasAccess,
+    store::Engine,
 };
 use minos_base::KeyHash;
 use minos_region::{Exclusive, Offset, Settled};
 use minos_sync::{
-    Access, Crcw,
+    Access,
     words::{copy_in, words_for},
 };
 use std::sync::{
@@ -21,7 +22,7 @@ use std::sync::{
 /// go through a buffer instead (see [`Reservation::settle`]). A small value waits in a buffer, and
 /// gets its place when it is committed.
 #[derive(Debug)]
-pub struct Reservation<M: Mode = crate::StoreMode, A: Access = Crcw> {
+pub struct Reservation<M: Mode = crate::StoreMode, A: Access = <M as HasAccess>::Access> {
     engine: Arc<Engine<M, A>>,
     hash: KeyHash,
     key_bytes: usize,

@@ -3,7 +3,7 @@
 use crate::{
     buffers::Buffers,
     partition::{Partition, Writer},
-    places::State,
+    places::{HasAccess, State},
     reader::Reader,
     saved::Saved,
 };
@@ -12,7 +12,7 @@ use minos_base::{
     limits::{ITEM_KEY_BYTES_MAX, KEY_BYTES_MAX},
 };
 use minos_region::{Memory, Region};
-use minos_sync::{Access, AnyWriter, Crcw};
+use minos_sync::{Access, AnyWriter};
 use std::{
     marker::PhantomData,
     sync::{
@@ -42,11 +42,15 @@ use std::{
 /// ```
 #[derive(Debug)]
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
-pub struct Engine<M: State, A: Access = Crcw> {
+pub struct Engine<M: State, A: Access = <M as HasAccess>::Access> {
     pub(crate) memory: Memory<A>,
     pub(crate) partitions: Box<[Partition<M, A>]>,
     pub(crate) hashing: Hashing,
     pub(crate) inline_class_max: SizeClass,
+    /// Threads that own partitions, where these belong to threads.
+    pub(crate) owners: u32,
+    /// Seed of the hash that chooses the partition then.
+    pub(crate) direction_seed: u64,
     /// Changed only by [`set_value_bytes_max`](Self::set_value_bytes_max), up to the room.
     pub(crate) value_bytes_max: AtomicU64,
     pub(crate) value_bytes_room: u64,
@@ -64,7 +68,8 @@ impl<M: State, A: Access> Engine<M, A> {
     /// knows them can choose keys of one chain.
     #[inline]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        self.hashing.hash(key)
+        let hash = self.hashing.hash(key);
+        if A::IS_BY_THREAD { self.directed(key, hash) } else { hash }
     }
 
     /// Number of partitions.
@@ -138,8 +143,12 @@ impl<M: State, A: Access> Engine<M, A> {
     }
 
     /// A partition as its readers see it.
+    ///
+    /// # Panics
+    /// If this thread may not read it.
     #[inline(always)]
     pub(crate) fn reader<'a>(&'a self, partition: &'a Partition<M, A>) -> Reader<'a, M, A> {
+        assert!(A::may_read(&partition.writer), "the partition is another thread's");
         Reader {
             region: self.memory.region(),
             index: &partition.index,

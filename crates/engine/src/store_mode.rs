@@ -9,8 +9,7 @@ use crate::{
     mode::Mode,
     partition::{OutOfMemory, Partition},
     parts::{Parts, Placed},
-    places::Places,
-    places::State,
+    places::{HasAccess, Places, State},
     relink::{self, Unappended},
     restart::reopen::{Reopen, Survey},
     slot::Slot,
@@ -20,23 +19,25 @@ use crate::{
 use minos_base::SizeClass;
 use minos_region::{ChunkKind, Geometry, Heap, HeapStats, Memory, Offset, Settled, View};
 use minos_sync::{
-    Access, Lock, Pin, PinTable, Unpinned,
+    Access, AnyWriter, Crcw, Lock, Pin, PinTable, Unpinned,
     words::{copy_in, words_for},
 };
-use std::collections::HashMap;
+use std::{collections::HashMap, marker::PhantomData};
 
 /// Never evicts an item: segregated fits and a lossless index (MICA §4.3.3).
+///
+/// `W` is the access mode of a table of which nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StoreMode;
+pub struct StoreMode<W = Crcw>(PhantomData<W>);
 
 /// Words of an item's memory that an update in place may leave unused: fewer than make a chunk.
 const SLACK_WORDS: u64 = 4;
 
-impl Mode for StoreMode {
+impl<W: AnyWriter> Mode for StoreMode<W> {
     const NAME: &'static str = "store";
 }
 
-impl Places for StoreMode {
+impl<W: AnyWriter> Places for StoreMode<W> {
     type Space = ();
 
     fn space_at(_: &View, _: (Offset, u64), _: &Geometry, _: u64) -> Option<()> {
@@ -49,13 +50,17 @@ impl Places for StoreMode {
     }
 }
 
-impl State for StoreMode {
+impl<W: AnyWriter> HasAccess for StoreMode<W> {
+    type Access = W;
+}
+
+impl<W: AnyWriter> State for StoreMode<W> {
     type Room = Heap;
     type Common<A: Access> = ();
     type Pin = Pin;
 }
 
-impl Holding for StoreMode {
+impl<W: AnyWriter> Holding for StoreMode<W> {
     const LARGE_HEADERS_ARE_LENT: bool = true;
 
     fn look_at_large<A: Access, R>(
@@ -90,7 +95,7 @@ impl Holding for StoreMode {
     }
 }
 
-impl Parts for StoreMode {
+impl<W: AnyWriter> Parts for StoreMode<W> {
     const ITEMS_PER_TWO_BUCKETS: u64 = 9;
     const LAYOUT: u64 = u64::from_le_bytes(*b"store 2\0");
     const LOSES_SILENTLY: bool = false;
@@ -204,7 +209,7 @@ impl Parts for StoreMode {
     }
 }
 
-impl Reopen for StoreMode {
+impl<W: AnyWriter> Reopen for StoreMode<W> {
     /// Which of them a heap has handed out.
     type Entries = ();
 

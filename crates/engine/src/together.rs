@@ -8,7 +8,7 @@ use crate::{
     store::{Engine, Writing},
 };
 use minos_base::{KeyHash, Seconds};
-use minos_sync::{AnyWriter, Crcw};
+use minos_sync::AnyWriter;
 use std::sync::Arc;
 
 /// A change of one key, with others in one step: see [`Engine::change_together`].
@@ -138,7 +138,7 @@ fn make<M: Mode, A: AnyWriter>(
 }
 
 /// The writers of some partitions, by the partitions' numbers.
-struct Writers<'a, M: Mode, A: AnyWriter = Crcw>(Vec<(usize, Writing<'a, M, A>)>);
+struct Writers<'a, M: Mode, A: AnyWriter>(Vec<(usize, Writing<'a, M, A>)>);
 
 impl<'a, M: Mode, A: AnyWriter> Writers<'a, M, A> {
     /// Waits for the writers of all keys.

@@ -6,6 +6,7 @@
 use crate::{
     lock::{SpinGuard, SpinLock},
     owned::{OwnedCell, OwnedGuard, OwnerToken},
+    threads::{ThreadCell, ThreadGuard},
 };
 use std::{
     cell::{RefCell, RefMut},
@@ -23,6 +24,9 @@ pub trait Access: Debug + Send + Sync + Sized + 'static {
 
     /// True if any thread may become a writer: [`Access::try_enter`] may succeed.
     const IS_OPEN: bool;
+
+    /// True if a partition belongs to one thread, the first that opens its cell.
+    const IS_BY_THREAD: bool = false;
 
     /// The cell that holds the state of one partition's writers.
     type Cell<T: Debug + Send>: Debug + Send;
@@ -56,11 +60,23 @@ pub trait Access: Debug + Send + Sync + Sized + 'static {
     fn wait_if_open<T: Debug + Send>(cell: &Self::Cell<T>) -> Option<Self::Guard<'_, T>> {
         Self::try_enter(cell)
     }
+
+    /// True if the calling thread may read the partition of this cell.
+    #[inline(always)]
+    fn may_read<T: Debug + Send>(_: &Self::Cell<T>) -> bool {
+        true
+    }
+
+    /// Leaves the cell to the next thread that opens it, if it belongs to the calling one.
+    fn give_up<T: Debug + Send>(_: &Self::Cell<T>) {}
 }
 
-/// A mode in which any thread with access to a partition may write to it.
+/// A mode in which any thread with access to a partition may write to it, or its owner without a token.
 pub trait AnyWriter: Access {
     /// Waits until the cell is free, and opens it.
+    ///
+    /// # Panics
+    /// If the cell is another thread's, where each is one thread's.
     fn wait<T: Debug + Send>(cell: &Self::Cell<T>) -> Self::Guard<'_, T>;
 }
 
@@ -91,6 +107,15 @@ pub struct Crew;
 /// Concurrent reads, concurrent writes: any thread writes, in its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crcw;
+
+/// [`Crew`] where a partition's owner is the first thread that opens it. There is no token, so that one reference to the
+/// table serves all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadCrew;
+
+/// [`ThreadCrew`] without readers: the owner does everything, and keeps no versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadErew;
 
 impl Access for Erew {
     const NAME: &'static str = "erew";
@@ -180,6 +205,83 @@ impl AnyWriter for Crcw {
     #[inline]
     fn wait<T: Debug + Send>(cell: &SpinLock<T>) -> SpinGuard<'_, T> {
         cell.lock()
+    }
+}
+
+impl Access for ThreadCrew {
+    const NAME: &'static str = "crew";
+    const IS_SHARED: bool = true;
+    const IS_OPEN: bool = true;
+    const IS_BY_THREAD: bool = true;
+    type Cell<T: Debug + Send> = ThreadCell<T>;
+    type Token = ();
+    type Guard<'a, T: Debug + Send + 'a> = ThreadGuard<'a, T>;
+    type Lock<T: Debug + Send> = SpinLock<T>;
+
+    fn cell<T: Debug + Send>(value: T) -> (ThreadCell<T>, ()) {
+        (ThreadCell::new(value), ())
+    }
+
+    #[inline]
+    fn enter<'a, T: Debug + Send>(cell: &'a ThreadCell<T>, (): &'a mut ()) -> ThreadGuard<'a, T> {
+        cell.enter()
+    }
+
+    #[inline]
+    fn try_enter<T: Debug + Send>(cell: &ThreadCell<T>) -> Option<ThreadGuard<'_, T>> {
+        cell.try_enter()
+    }
+
+    fn give_up<T: Debug + Send>(cell: &ThreadCell<T>) {
+        cell.give_up();
+    }
+}
+
+impl AnyWriter for ThreadCrew {
+    #[inline]
+    fn wait<T: Debug + Send>(cell: &ThreadCell<T>) -> ThreadGuard<'_, T> {
+        cell.enter()
+    }
+}
+
+impl Access for ThreadErew {
+    const NAME: &'static str = "erew";
+    const IS_SHARED: bool = false;
+    const IS_OPEN: bool = true;
+    const IS_BY_THREAD: bool = true;
+    type Cell<T: Debug + Send> = ThreadCell<T>;
+    type Token = ();
+    type Guard<'a, T: Debug + Send + 'a> = ThreadGuard<'a, T>;
+    type Lock<T: Debug + Send> = SpinLock<T>;
+
+    fn cell<T: Debug + Send>(value: T) -> (ThreadCell<T>, ()) {
+        (ThreadCell::new(value), ())
+    }
+
+    #[inline]
+    fn enter<'a, T: Debug + Send>(cell: &'a ThreadCell<T>, (): &'a mut ()) -> ThreadGuard<'a, T> {
+        cell.enter()
+    }
+
+    #[inline]
+    fn try_enter<T: Debug + Send>(cell: &ThreadCell<T>) -> Option<ThreadGuard<'_, T>> {
+        cell.try_enter()
+    }
+
+    #[inline(always)]
+    fn may_read<T: Debug + Send>(cell: &ThreadCell<T>) -> bool {
+        cell.is_own()
+    }
+
+    fn give_up<T: Debug + Send>(cell: &ThreadCell<T>) {
+        cell.give_up();
+    }
+}
+
+impl AnyWriter for ThreadErew {
+    #[inline]
+    fn wait<T: Debug + Send>(cell: &ThreadCell<T>) -> ThreadGuard<'_, T> {
+        cell.enter()
     }
 }
 

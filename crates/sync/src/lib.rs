@@ -16,6 +16,7 @@ mod ring;
 mod sleep;
 pub mod tags;
 pub mod tenure;
+mod threads;
 pub mod version;
 mod word;
 pub mod words;
@@ -23,11 +24,12 @@ pub mod words;
 #[cfg(all(test, loom))]
 mod loom_models;
 
-pub use access::{Access, AnyWriter, Crcw, Crew, Erew, Lock};
+pub use access::{Access, AnyWriter, Crcw, Crew, Erew, Lock, ThreadCrew, ThreadErew};
 pub use bell::Bell;
 pub use lock::{SpinGuard, SpinLock};
 pub use owned::{OwnedCell, OwnedGuard, OwnerToken};
 pub use pins::{Pin, PinTable, Unpinned};
 pub use ring::Ring;
 pub use sleep::SleepFlag;
+pub use threads::{ThreadCell, ThreadGuard};
 pub use word::{ReadWord, Word, prefetch};

@@ -17,7 +17,9 @@ mod watch;
 
 use std::{io::Write, sync::Arc};
 
-use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
+use minos_engine::{
+    AnyWriter, CacheMode, Crcw, Engine, Mode, StoreConfig, StoreMode, ThreadCrew, ThreadErew, position::Wide,
+};
 use minos_node::{Server, ServerConfig, StartError, Stop, config::Verbosity};
 use signal_hook::{
     consts::{SIGHUP, SIGUSR2, TERM_SIGNALS},
@@ -46,20 +48,30 @@ pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::
     };
     let (mut server_config, store_config) = options.configs()?;
     server_config.verbosity = verbosity;
-    // Native clients learn how to direct their requests; they need not comply.
-    match options.access {
-        AccessMode::Crcw => {}
-        AccessMode::Crew => {
-            tracing::warn!("requests over TCP reach any worker: partitions are locked (crcw)");
-        }
-        AccessMode::Erew => tracing::warn!("a client may err about the queue: partitions are locked (crcw)"),
-    }
     if let Some(flash) = &options.flash.flash {
         return serve_above_flash(&options, flash, server_config, &store_config);
     }
+    let serve = match options.access {
+        AccessMode::Crcw => serve_in::<Crcw>,
+        AccessMode::Crew => serve_in::<ThreadCrew>,
+        AccessMode::Erew => serve_in::<ThreadErew>,
+    };
+    serve(&options, server_config, &store_config)
+}
+
+/// Serves a table in the access mode `W`.
+fn serve_in<W: AnyWriter + Copy + Eq>(
+    options: &ServeOptions,
+    server_config: ServerConfig,
+    store_config: &StoreConfig,
+) -> anyhow::Result<()>
+where
+    Engine<CacheMode<Wide, W>>: Send + Sync,
+    Engine<StoreMode<W>>: Send + Sync,
+{
     match options.engine {
-        EngineKind::Cache => serve::<CacheMode>(&options, server_config, &store_config),
-        EngineKind::Store => serve::<StoreMode>(&options, server_config, &store_config),
+        EngineKind::Cache => serve::<CacheMode<Wide, W>>(options, server_config, store_config),
+        EngineKind::Store => serve::<StoreMode<W>>(options, server_config, store_config),
     }
 }
 

@@ -6,11 +6,11 @@ use anyhow::bail;
 use clap::Args;
 use minos_base::SizeText;
 use minos_net::Address;
-use minos_node::config::{AccessAdvice, NativeConfig};
+use minos_node::config::NativeConfig;
 
 use super::{
     dpdk::{DpdkArgs, Transports},
-    values::{AccessMode, NativePort, Switch, name_of},
+    values::{NativePort, Switch, name_of},
 };
 use crate::{secret::read_all, time::parse_time};
 
@@ -77,7 +77,7 @@ impl NativeOptions {
     ///
     /// # Errors
     /// Names the option whose value is invalid.
-    pub(super) fn config(&self, access: AccessMode) -> anyhow::Result<Option<NativeConfig>> {
+    pub(super) fn config(&self) -> anyhow::Result<Option<NativeConfig>> {
         let Some(listen) = &self.native else { return self.refuse_without_address() };
         let address = match listen {
             Address::Tcp(address) => *address,
@@ -103,11 +103,6 @@ impl NativeOptions {
             sessions: self.native_sessions,
             secrets,
             receive_buffer_bytes: self.native_receive_buffer.0 as usize,
-            access: match access {
-                AccessMode::Crcw => AccessAdvice::Crcw,
-                AccessMode::Crew => AccessAdvice::Crew,
-                AccessMode::Erew => AccessAdvice::Erew,
-            },
             ..NativeConfig::new(address)
         }))
     }
@@ -158,7 +153,7 @@ mod tests {
 
     fn config(arguments: &[&str]) -> anyhow::Result<Option<NativeConfig>> {
         let all = std::iter::once(&"serve").chain(arguments);
-        Reader::try_parse_from(all)?.options.config(AccessMode::Crew)
+        Reader::try_parse_from(all)?.options.config()
     }
 
     #[test]
@@ -169,7 +164,6 @@ mod tests {
         assert!(config.single_port && config.from_card);
         assert_eq!(config.transfer_memory_bytes, Some(1 << 20));
         assert_eq!((config.datagram_bytes, config.window), (8192, 32));
-        assert_eq!(config.access, AccessAdvice::Crew);
     }
 
     #[test]

@@ -61,8 +61,8 @@ pub(crate) struct ServeOptions {
     /// Which items a cache evicts [default: approx-lru]
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Store")]
     pub(crate) evict: Option<Evict>,
-    /// How native clients direct requests: by the key's partition never (crcw), for writes (crew) or always (erew).
-    /// Requests over TCP reach any worker
+    /// Who accesses a partition: any worker, by a lock (crcw); its owner, which alone writes (crew); or its owner alone
+    /// (erew). The last two have no locks, and go with --dispatch keyhash
     #[arg(long, value_enum, default_value_t = AccessMode::Crcw, help_heading = "Store")]
     pub(crate) access: AccessMode,
     /// Partitions, a power of two [default: by the memory]
@@ -221,7 +221,7 @@ impl ServeOptions {
         server.tls = self.security.tls(&[&self.memcached[..], &self.resp].concat())?;
         server.access = self.security.access()?;
         server.after_bind = self.security.after_bind()?;
-        server.native = self.native.config(self.access)?;
+        server.native = self.native.config()?;
         self.security.check_public(&server)?;
         let others = Serves {
             promises_durability: self.flash.promises_durability(),
@@ -238,7 +238,7 @@ impl ServeOptions {
 
     /// The addresses for memcached clients.
     fn memcached(&self) -> Vec<Address> {
-        if self.memcached.is_empty() && self.access != AccessMode::Erew {
+        if self.memcached.is_empty() {
             return vec![Address::Tcp(MEMCACHED)];
         }
         self.memcached.iter().map(|each| each.address.clone()).collect()
@@ -256,10 +256,14 @@ impl ServeOptions {
                  server's processor time (docs/performance.md). Use --io epoll",
             ),
             (
-                self.access == AccessMode::Erew
-                    && (self.native.native.is_none() || !self.memcached.is_empty() || !self.resp.is_empty()),
-                "--access erew: requests over TCP reach any worker, and each partition would be one worker's \
-                 own; it goes with --native, without --memcached and --resp. Use --access crcw",
+                self.access != AccessMode::Crcw && self.flash.flash.is_some(),
+                "--access erew and crew: the thread that moves items to flash changes partitions, which are workers' \
+                 own; use --access crcw with --flash",
+            ),
+            (
+                self.access != AccessMode::Crcw && self.region.is_some(),
+                "--access erew and crew: the next server may have other workers, and these own the partitions; use \
+                 --access crcw with --region",
             ),
             (
                 self.native.is_dpdk() && self.poll != PollMode::Busy,
@@ -361,6 +365,8 @@ impl ServeOptions {
             (None, None | Some(Backing::Auto)) if self.rack.rack.is_some() => Backing::Memfd,
             (None, backing) => backing.clone().unwrap_or_default(),
         };
+        config.owners = self.workers() as u32;
+        config.direction_seed = random_seed();
         config.micro_shards = self.rack.micro_shards();
         config.value_bytes_max = self.value_bytes_max();
         config.eviction = self.evict().into();

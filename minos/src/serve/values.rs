@@ -62,15 +62,14 @@ impl From<Evict> for Eviction {
     }
 }
 
-/// How clients direct requests to partitions (MICA §4.1.2). Partitions are locked in every mode, because a
-/// request may still arrive anywhere.
+/// Who accesses a partition (MICA §4.1.2). A request that arrives elsewhere is handed to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AccessMode {
     /// Any worker reads and writes
     Crcw,
     /// Any worker reads, one writes
     Crew,
-    /// One worker does both; native clients only
+    /// One worker does both
     Erew,
 }
 

@@ -22,6 +22,10 @@ use minos_testkit::{Client, Server};
 /// The options of each engine, for tests of their common behaviour.
 pub(crate) const ENGINES: [&[&str]; 2] = [&["--engine=cache"], &["--engine=store"]];
 
+/// Options of servers whose partitions belong to workers.
+pub(crate) const OWNED: [&[&str]; 2] =
+    [&["--access=erew", "--dispatch=keyhash"], &["--access=crew", "--dispatch=keyhash", "--engine=store"]];
+
 /// The requirements of a test on its server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {

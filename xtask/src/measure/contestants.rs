@@ -175,7 +175,7 @@ impl NativeOnly {
     /// Starts Minos with `options`, and waits until it accepts datagrams.
     pub(crate) fn start(program: &Path, cpus: &str, options: &[&str]) -> anyhow::Result<Self> {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let options = format!("--native {address} {}", options.join(" "));
+        let options = format!("--memcached 127.0.0.1:0 --native {address} {}", options.join(" "));
         let mut command = Command::new("taskset");
         command.args(["-c", cpus]).arg(program).args(serve_arguments(&options));
         command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped());

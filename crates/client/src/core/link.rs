@@ -256,8 +256,9 @@ impl Link {
             return None;
         }
         let is_free = match (by, directory.access) {
-            (QueueBy::Random, _) | (QueueBy::Access | QueueBy::Wrong, Access::Crcw) => true,
-            (QueueBy::Access | QueueBy::Wrong, Access::Crew) => !verb.writes(),
+            (QueueBy::Random, _) => true,
+            // In CRCW any worker may write, but one worker's writes wait for no lock (Minos §3.1).
+            (QueueBy::Access | QueueBy::Wrong, Access::Crcw | Access::Crew) => !verb.writes(),
             (QueueBy::Access | QueueBy::Wrong, Access::Erew) | (QueueBy::Key, _) => false,
         };
         (!is_free).then(|| directory.key_queue(hash))

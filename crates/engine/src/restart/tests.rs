@@ -38,7 +38,7 @@ fn config(folder: &tempfile::TempDir) -> StoreConfig {
 
 /// A chain of one partition, and its items.
 struct Victim<'a, M: Mode> {
-    engine: &'a Engine<M>,
+    engine: &'a Engine<M, Crcw>,
     place: Place,
     slot: Slot,
     item: Offset,
@@ -46,7 +46,7 @@ struct Victim<'a, M: Mode> {
 }
 
 impl<'a, M: Mode> Victim<'a, M> {
-    fn of(engine: &'a Engine<M>, number: u64) -> Self {
+    fn of(engine: &'a Engine<M, Crcw>, number: u64) -> Self {
         let hash = engine.hash(&key(number));
         let writing = engine.writing(hash);
         let found = writing.find(hash, &key(number)).unwrap();

@@ -1,6 +1,7 @@
 //! The tier below memory as a type, so that a cache without one has no code for it.
 
-use crate::position::PositionBits;
+use crate::{places::HasAccess, position::PositionBits};
+use minos_sync::{AnyWriter, Crcw};
 use std::{fmt::Debug, marker::PhantomData};
 
 /// Items in logs of their partitions: [`crate::CacheMode`], and [`crate::TieredMode`].
@@ -10,7 +11,7 @@ use std::{fmt::Debug, marker::PhantomData};
 pub struct LogMode<B: PositionBits, T>(PhantomData<(B, T)>);
 
 /// The tier below memory.
-pub(crate) trait Tier: Copy + Debug + Eq + Send + Sync + 'static {
+pub(crate) trait Tier: HasAccess + Copy + Debug + Eq + Send + Sync + 'static {
     /// Name of the mode on the command line.
     const NAME: &'static str;
 
@@ -24,15 +25,23 @@ pub(crate) trait Tier: Copy + Debug + Eq + Send + Sync + 'static {
     const ITEMS_PER_TWO_BUCKETS: u64;
 }
 
-/// Nothing is below memory.
+/// Nothing is below memory. `W` is the access mode of a table of which nothing else is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryOnly;
+pub struct MemoryOnly<W = Crcw>(PhantomData<W>);
 
 /// A log on flash is below memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flash;
 
-impl Tier for MemoryOnly {
+impl<W: AnyWriter> HasAccess for MemoryOnly<W> {
+    type Access = W;
+}
+
+impl HasAccess for Flash {
+    type Access = Crcw;
+}
+
+impl<W: AnyWriter + Copy + Eq> Tier for MemoryOnly<W> {
     const NAME: &'static str = "cache";
     const LAYOUT: u64 = u64::from_le_bytes(*b"cache 2\0");
     const IS_TIERED: bool = false;

@@ -1,7 +1,7 @@
 //! Commands without a key.
 
 use minos_base::{Exptime, Seconds, SizeClass, StatsGroup, limits::KEY_BYTES_MAX};
-use minos_engine::Mode;
+use minos_engine::{Access, Mode};
 use minos_proto::memcache::{
     Command, Request, ShutdownMode, StatsDetail,
     compose::{self, DumpFacts},
@@ -12,7 +12,7 @@ use super::{
     answer::Answer,
     session::{Executed, MemcacheSession, Unread},
 };
-use crate::ops::{self, Context, Fetch, Next, Prefixes};
+use crate::ops::{self, Context, Fetch, Next, Placement, Prefixes};
 use crate::rack::Forward;
 
 /// Buckets of which items are listed in one step.
@@ -21,7 +21,7 @@ const DUMP_BUCKETS: usize = 16;
 const DUMP_SLICES_MAX: usize = 16;
 
 /// Executes commands without a key.
-pub(super) fn execute<M: Mode, P>(
+pub(super) fn execute<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut MemcacheSession,
     command: &Command<'_>,
@@ -44,7 +44,8 @@ pub(super) fn execute<M: Mode, P>(
         Request::Metadump => {
             session.dumped = dump(cx, session.dumped.unwrap_or_default(), session.replies_bytes_max, tx);
             if session.dumped.is_some() {
-                return Executed { next: Next::Yield, unread: Unread::All };
+                let next = session.dumped.and_then(|(partition, _)| cx.owner_of_partition(partition));
+                return Executed { next: next.map_or(Next::Yield, Next::Owner), unread: Unread::All };
             }
             text::END
         }
@@ -77,14 +78,18 @@ pub(super) fn execute<M: Mode, P>(
 }
 
 /// Executes a flush; `None` if it has ended.
-pub(super) fn flush<M: Mode, P, R: Answer>(
+pub(super) fn flush<M: Mode, P: Placement, R: Answer>(
     cx: &mut Context<'_, M, P>,
-    session: &MemcacheSession,
+    session: &mut MemcacheSession,
     (command, delay): (&Command<'_, R>, Exptime),
     tx: &mut Vec<u8>,
 ) -> Option<Executed<M>> {
     if !cx.holes.is_empty() {
         return Some(Executed::BEHIND_HOLES);
+    }
+    if M::Access::IS_BY_THREAD {
+        let next = ops::flush_in_turn(cx, delay, &mut session.flushed);
+        return next.map(|worker| Executed::then(Next::Owner(worker)));
     }
     if let Some(emptying) = ops::flush(cx, delay) {
         return Some(Executed::then(Next::Fetch(Box::new(Fetch::of_emptying(emptying)))));
@@ -105,7 +110,7 @@ pub(super) fn flush<M: Mode, P, R: Answer>(
 
 /// Lists items in memory from a place on, until `tx` is as long as it may be or a bound of buckets is reached. Returns the
 /// place to continue from, `None` at the end.
-fn dump<M: Mode, P>(
+fn dump<M: Mode, P: Placement>(
     cx: &Context<'_, M, P>,
     (mut partition, mut cursor): (usize, u64),
     bytes_max: usize,
@@ -116,7 +121,7 @@ fn dump<M: Mode, P>(
         if partition == cx.store.partitions() {
             return None;
         }
-        if tx.len() >= bytes_max {
+        if tx.len() >= bytes_max || cx.owner_of_partition(partition).is_some() {
             break;
         }
         let next = cx.store.visit(partition, cursor, DUMP_BUCKETS, cx.now, |key, item| {

@@ -44,6 +44,11 @@ pub(super) fn execute<M: Mode, P: Placement>(
     };
     let mut keys = request.keys;
     loop {
+        let may_read = || request.touch.is_none();
+        let next = keys.clone().next().and_then(|key| cx.owner(cx.store.hash(key), may_read));
+        if let Some(worker) = next {
+            return pause(session, resume(keys), Next::Owner(worker));
+        }
         let read = if session.is_peer { Intent::Read } else { Intent::ReadCopy };
         let intent = if request.touch.is_some() { Intent::Change } else { read };
         let group = gather(cx, &mut keys, intent);
@@ -197,7 +202,7 @@ fn fetch<M: Mode, P>(
 
 /// Takes the next keys and looks them up in their prefetched buckets, so that the cache misses overlap (MICA
 /// §4.3.2).
-fn gather<'a, M: Mode, P>(
+fn gather<'a, M: Mode, P: Placement>(
     cx: &Context<'a, M, P>,
     keys: &mut Tokens<'a>,
     intent: Intent,
@@ -207,6 +212,10 @@ fn gather<'a, M: Mode, P>(
         let from = *keys;
         let Some(key) = keys.next() else { break };
         let lookup = Lookup::of(cx, key, || intent);
+        if cx.owner(lookup.hash, || intent != Intent::Change).is_some() {
+            *keys = from;
+            break;
+        }
         lookup.prefetch(cx);
         group.push(Wanted { key, lookup, from, following: *keys });
     }

@@ -260,6 +260,7 @@ impl<M: Mode> Session<M> {
             }
             Next::Away(Work::Finish { store }) => self.finish(store),
             Next::Check(_) => unreachable!("there are no users"),
+            Next::Owner(_) => unreachable!("any worker executes anything"),
             Next::Unpaused => unreachable!("only Redis' clients are paused"),
             Next::Fetch(_) | Next::Durable(_) => unreachable!("there is no flash"),
             Next::Forward(forwards) => self.follow(forwards.then),

@@ -220,6 +220,9 @@ impl<'a> MetaGet<'a> {
             // Its micro-shard is about to leave: a mark that is set now would be lost.
             return self.ask_owner(cx, owner, tx);
         }
+        if let Some(worker) = cx.owner(self.lookup.hash, || false) {
+            return Next::Owner(worker);
+        }
         let mut entry = match ops::entry(cx, self.lookup.hash, self.key) {
             Ok(entry) => entry,
             Err(cold) => return next_of(cold, (self.lookup.hash, self.key), Reply::LOUD, tx),

@@ -4,12 +4,13 @@ use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_proto::memcache::{Command, KeyBuffer, Malformed, Parsed, Request, Value};
+use minos_sched::WorkerId;
 
 use super::{
     answer::Answer,
     binary::Binary,
     guarded, remote,
-    session::{Executed, MemcacheSession, Unread, Wire},
+    session::{Executed, MemcacheSession, Wire},
     text::Text,
     timed,
 };
@@ -61,6 +62,8 @@ enum Tail<A> {
     Unknown,
     /// An incomplete command.
     NeedMore,
+    /// A command for a key of another worker.
+    Owner(WorkerId),
     /// An invalid command.
     Malformed(Malformed<A>),
 }
@@ -158,11 +161,7 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
             cx.fetched.into_iter().for_each(Fetched::outdate);
         }
         let command_bytes = end - consumed;
-        consumed += match executed.unread {
-            Unread::Nothing => command_bytes,
-            Unread::End(bytes) => command_bytes - bytes,
-            Unread::All => 0,
-        };
+        consumed += executed.unread.read_of(command_bytes);
         match executed.next {
             // More replies than these are sent first.
             Next::Continue if tx.len() >= session.replies_bytes_max => return (consumed, Next::Continue),
@@ -179,6 +178,7 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
     }
     match tail {
         Tail::Unknown => (consumed, Next::Continue),
+        Tail::Owner(worker) => (consumed, Next::Owner(worker)),
         Tail::NeedMore => (consumed, Next::NeedMore { wanted_bytes: input.len() - consumed + 1 }),
         Tail::Malformed(malformed) => {
             *requests_left = requests_left.saturating_sub(1);
@@ -223,7 +223,7 @@ fn along<'a, R: 'a, M: Mode, P>(
 }
 
 /// Parses commands at the front of `input` and prefetches their index buckets.
-fn parse_burst<'a, D: Dialect, M: Mode, P>(
+fn parse_burst<'a, D: Dialect, M: Mode, P: Placement>(
     cx: &Context<'a, M, P>,
     session: &mut MemcacheSession,
     input: &'a [u8],
@@ -238,15 +238,20 @@ fn parse_burst<'a, D: Dialect, M: Mode, P>(
         let rest = &input[end..];
         match D::parse(session, rest) {
             Parsed::Request { command, consumed } => {
-                end += consumed;
                 let mut buffer = KeyBuffer::default();
                 let key = command.request.key();
-                let lookup = key.map(|key| {
+                let mut lookup = key.map(|key| {
                     Lookup::of(cx, key.bytes(&mut buffer), || remote::intent(&command, session.is_peer))
                 });
-                if let Some(lookup) = &lookup {
-                    lookup.prefetch(cx);
+                if let Some(key) = &lookup {
+                    match cx.owner(key.hash, || command.reply.is_read(&command.request)) {
+                        None => key.prefetch(cx),
+                        // Each key of a line has its own.
+                        Some(_) if matches!(command.request, Request::GetMany(_)) => lookup = None,
+                        Some(worker) => return Tail::Owner(worker),
+                    }
                 }
+                end += consumed;
                 let is_last = match command.request {
                     // The value follows.
                     Request::Store(store) => !matches!(store.value, Value::Whole(_)),

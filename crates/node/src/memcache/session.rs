@@ -1,7 +1,7 @@
 //! What the commands share: the session of their connection, the result.
 
 use minos_base::{KeyHash, Seconds};
-use minos_engine::Mode;
+use minos_engine::{Access, Mode};
 use minos_proto::memcache::{Limits, Request, Resume, binary, compose::MetaFacts};
 
 use super::answer::Answer;
@@ -21,6 +21,8 @@ pub(crate) struct MemcacheSession {
     pub(super) listed: Option<u64>,
     /// Where a partly sent list of items continues: a partition, and a place in it.
     pub(super) dumped: Option<(usize, u64)>,
+    /// Owners of partitions that have executed a flush, which goes on with the next one.
+    pub(super) flushed: usize,
     /// A command since the last reply may have changed something, in a store above flash or a node of a rack.
     pub(crate) has_changed: bool,
     /// The other end is another node of the rack, which has still to say so.
@@ -52,6 +54,7 @@ impl MemcacheSession {
             resume: None,
             listed: None,
             dumped: None,
+            flushed: 0,
             has_changed: false,
             awaits_hello: false,
             is_peer: false,
@@ -110,15 +113,28 @@ pub(super) enum Unread {
     All,
 }
 
+impl Unread {
+    /// Bytes that do not stay, of a command of so many.
+    #[inline(always)]
+    pub(super) fn read_of(&self, command_bytes: usize) -> usize {
+        match self {
+            Self::Nothing => command_bytes,
+            Self::End(bytes) => command_bytes - bytes,
+            Self::All => 0,
+        }
+    }
+}
+
 impl<M: Mode> Executed<M> {
     /// The command is executed, and its reply, if there is one, is in the transmit buffer.
     pub(super) const DONE: Self = Self { next: Next::Continue, unread: Unread::Nothing };
 
-    /// The command has used all of its input; but one whose item is fetched is executed again.
+    /// The command has used all of its input; but one whose item is fetched, or is another worker's, is executed again.
     #[inline]
     pub(super) fn then(next: Next<M>) -> Self {
-        let is_fetch = M::HAS_FLASH && matches!(next, Next::Fetch(_));
-        Self { next, unread: if is_fetch { Unread::All } else { Unread::Nothing } }
+        let is_again = M::HAS_FLASH && matches!(next, Next::Fetch(_))
+            || M::Access::IS_BY_THREAD && matches!(next, Next::Owner(_));
+        Self { next, unread: if is_again { Unread::All } else { Unread::Nothing } }
     }
 
     /// True if a command that may change something may have done so: replies may have to wait for that. A command that goes

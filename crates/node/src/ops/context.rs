@@ -2,8 +2,8 @@
 
 use std::{fmt::Display, sync::Arc};
 
-use minos_base::{Clock, KeyHash, Seconds, SizeClass, StatsGroup};
-use minos_engine::{Engine, Mode};
+use minos_base::{Clock, KeyHash, Seconds, SizeClass, StatsGroup, is_left_out};
+use minos_engine::{Access, Engine, Mode};
 use minos_sched::WorkerId;
 use minos_tier::SyncId;
 
@@ -35,6 +35,11 @@ pub trait Placement {
     /// The large worker whose size range holds `class`; `None` if the class is small or served where it
     /// arrives.
     fn home(&self, class: SizeClass) -> Option<WorkerId>;
+
+    /// The worker that asks.
+    fn worker(&self) -> WorkerId {
+        WorkerId(0)
+    }
 }
 
 /// An open connection.
@@ -186,6 +191,30 @@ pub(crate) struct Context<'a, M: Mode, P> {
     pub(crate) probe: &'a Probe,
     /// Commands of these requests that other nodes execute.
     pub(crate) holes: Holes,
+}
+
+impl<M: Mode, P: Placement> Context<'_, M, P> {
+    /// The other worker that must execute a command for this key, because its partition is that worker's (MICA §4.1.2).
+    #[inline(always)]
+    pub(crate) fn owner(&self, hash: KeyHash, is_read: impl FnOnce() -> bool) -> Option<WorkerId> {
+        if !M::Access::IS_BY_THREAD || M::Access::IS_SHARED && is_read() || is_left_out("owner") {
+            return None;
+        }
+        self.other(self.store.owner_of(hash))
+    }
+
+    /// As [`owner`](Self::owner), for a command that reads a whole partition.
+    pub(crate) fn owner_of_partition(&self, partition: usize) -> Option<WorkerId> {
+        if !M::Access::IS_BY_THREAD || M::Access::IS_SHARED {
+            return None;
+        }
+        self.other(self.store.owner_of_partition(partition))
+    }
+
+    #[inline]
+    fn other(&self, owner: usize) -> Option<WorkerId> {
+        Some(WorkerId(owner as u16)).filter(|&owner| owner != self.placement.worker())
+    }
 }
 
 impl<M: Mode, P> Context<'_, M, P> {

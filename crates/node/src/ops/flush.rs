@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use minos_base::{Exptime, Seconds};
-use minos_engine::{Engine, Mode};
+use minos_engine::{Access, Engine, Mode};
+use minos_sched::WorkerId;
 use minos_tier::SyncId;
 
-use super::context::{Admin, Context};
+use super::context::{Admin, Context, Placement};
 
 /// Drops all items, now or at a later time.
 ///
@@ -19,9 +20,8 @@ pub(crate) fn flush<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> Optio
         return Some(emptying).filter(|&emptying| !cx.admin.is_emptied(emptying));
     }
     cx.counters.cmd_flush.count();
-    let due = if delay.0 > 0 { delay.on(cx.clock, cx.now) } else { cx.now.saturating_add(1) } - 1;
-    if due == 0 || due > cx.now {
-        cx.admin.flush_at(due);
+    if is_later(cx, delay) {
+        cx.admin.flush_at(due(cx, delay));
         return None;
     }
     cx.admin.flush_at(0);
@@ -30,6 +30,41 @@ pub(crate) fn flush<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> Optio
         cx.store.flush();
     }
     emptying
+}
+
+/// As [`flush`], one owner of partitions after another. Returns the worker that goes on, which is given `flushed` again:
+/// the owners that have dropped theirs.
+pub(crate) fn flush_in_turn<M: Mode, P: Placement>(
+    cx: &Context<'_, M, P>,
+    delay: Exptime,
+    flushed: &mut usize,
+) -> Option<WorkerId> {
+    if is_later(cx, delay) {
+        flush(cx, delay);
+        return None;
+    }
+    let here = cx.placement.worker().index();
+    if here != *flushed {
+        return Some(WorkerId(*flushed as u16));
+    }
+    if here == 0 {
+        cx.counters.cmd_flush.count();
+        cx.admin.flush_at(0);
+    }
+    cx.store.flush_of(here);
+    *flushed = (here + 1) % cx.store.owners();
+    Some(WorkerId(*flushed as u16)).filter(|_| *flushed > 0)
+}
+
+/// The second of a flush on the store's clock.
+fn due<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> Seconds {
+    (if delay.0 > 0 { delay.on(cx.clock, cx.now) } else { cx.now.saturating_add(1) }) - 1
+}
+
+/// True if a flush happens later, or never.
+fn is_later<M: Mode, P>(cx: &Context<'_, M, P>, delay: Exptime) -> bool {
+    let due = due(cx, delay);
+    due == 0 || due > cx.now
 }
 
 /// Drops all items if the time `due`, in seconds of the store's clock, has come. One caller does so, sets `due` to
@@ -47,7 +82,8 @@ pub(crate) fn flush_if_due<M: Mode>(
     {
         return false;
     }
-    if admin.empty_flash().is_none() {
+    // Owners of partitions see it by the number of such flushes.
+    if !M::Access::IS_BY_THREAD && admin.empty_flash().is_none() {
         store.flush();
     }
     true

@@ -27,7 +27,7 @@ pub(crate) use context::{Admin, Client, Context};
 pub(crate) use delete::{DeleteOperation, Deleted, delete};
 pub(crate) use fetched::{Cold, Failed, Fetched, FlashAnswer, Need, Walked};
 pub(crate) use find::{Found, Head, find};
-pub(crate) use flush::{flush, flush_if_due};
+pub(crate) use flush::{flush, flush_if_due, flush_in_turn};
 pub(crate) use lookup::Lookup;
 pub(crate) use moment::{Moment, bury, now_ms};
 pub(crate) use pending::{PendingStore, Step};

@@ -5,6 +5,7 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Lookup, Mode, Pinned};
+use minos_sched::WorkerId;
 use minos_tier::SyncId;
 
 use super::{
@@ -50,6 +51,8 @@ pub(crate) enum Next<M: Mode> {
     Check(Box<Task>),
     /// When other nodes of the rack have executed its commands.
     Forward(Box<Forwards<M>>),
+    /// At once, at the worker that owns the partition of the next key.
+    Owner(WorkerId),
     /// As this says, when the changes so far are durable and the replies to them are sent.
     Durable(Box<Next<M>>),
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use minos_base::{Seconds, StatsGroup};
-use minos_engine::{Access, CacheMode, Crcw, Mode};
+use minos_engine::{Access, CacheMode, Mode};
 use minos_net::{Address, Io, Poller, Way};
 use minos_proto::memcache::compose;
 use minos_sched::Role;
@@ -245,7 +245,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("verbosity", &config.verbosity.number());
         emit("evictions", &if M::NAME == <CacheMode>::NAME { "on" } else { "off" });
         emit("engine", &M::NAME);
-        emit("access", &Crcw::NAME);
+        emit("access", &M::Access::NAME);
         emit("num_threads", &self.workers.len());
         emit("item_size_max", &tuning.value_bytes_max);
         client_settings(config, emit);
@@ -300,7 +300,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
             Way::Refused(_) => "udp instead of xdp",
         };
         emit("native_way", &way);
-        emit("native_access", &native.access);
+        emit("native_access", &M::Access::NAME);
         emit("native_datagram", &native.datagram_bytes);
         emit("native_window", &native.window);
         emit("native_transfers", &native.transfers_per_source);

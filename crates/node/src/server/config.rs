@@ -229,7 +229,7 @@ mod watch;
 pub use crate::rack::config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode};
 pub use gathering::{Gathering, Promote, VectorWidth};
 pub use log::{LogLevel, Verbosity};
-pub use native::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
+pub use native::{NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
 pub use watch::WatchConfig;
 
 /// A value that is out of its bounds.
@@ -256,6 +256,9 @@ pub enum InvalidOption {
         served = Design::SERVED.map(Design::name).join(", ")
     )]
     OnlySimulated(Design),
+    /// Where partitions belong to workers, this does not go.
+    #[error("--access erew and crew: {0}")]
+    Owned(&'static str),
 }
 
 /// Checks that a value is within its bounds.

@@ -93,6 +93,7 @@ impl<M: Mode, I: Io> Control<M, I> {
             let shared = &*self.shared;
             if flush_if_due(&shared.flush_due_s, (&shared.store, shared), shared.clock.seconds()) {
                 shared.flushes.fetch_add(1, Ordering::Relaxed);
+                shared.wake_all();
             }
             self.sleep(now);
         }

@@ -9,6 +9,7 @@ pub(crate) mod handshakes;
 pub(crate) mod keeping;
 mod mailbox;
 pub(crate) mod operator;
+mod owned;
 pub(crate) mod pause;
 pub mod settings;
 pub(crate) mod shared;

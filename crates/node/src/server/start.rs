@@ -30,6 +30,7 @@ use super::{
     keeping::keep,
     mailbox::Mailbox,
     operator::Operator,
+    owned,
     settings::{self, Tuning},
     shared::{InForce, NativeSide, PlanCell, Shared, TrackingHost},
     stop::Stop,
@@ -173,6 +174,7 @@ impl Server {
         Engine<M>: Sync,
     {
         config.check()?;
+        owned::check::<M>(&config, &store)?;
         let choice = config.choice();
         let tuning = Tuning::of(&config, receive_memory_bytes(&config, &store));
         let policy = settings::policy(choice, &tuning)?;
@@ -252,7 +254,9 @@ impl Server {
             let shared = Arc::clone(shared);
             self.spawn(format!("minos-worker-{index}"), move || {
                 pin(cpu);
+                shared.store.take_up(index);
                 Worker::<M, I>::new(&shared, WorkerId(index as u16), large, fetches, links).run();
+                shared.store.give_up(index);
                 // It changes nothing any more. Release: after its last change.
                 shared.workers_left.fetch_sub(1, Ordering::Release);
                 shared.tier.iter().for_each(|tier| tier.call_keeper());

@@ -55,9 +55,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 self.pass_or_serve(Box::new(transfer));
                 return None;
             }
+            Next::Owner(worker) => return self.give_connection(worker, connection),
             Next::Fetch(fetch) => {
-                let waiter = Waiter::Connection(connection);
-                self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
+                self.pass_or_fetch(Box::new(Awaiting { waiter: Waiter::Connection(connection), fetch }));
                 return None;
             }
             Next::Check(task) => {

@@ -1,9 +1,12 @@
 //! Background work of a worker: expired items and idle connections.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::Ordering,
+    time::{Duration, Instant},
+};
 
 use minos_base::Seconds;
-use minos_engine::Mode;
+use minos_engine::{Access, Mode};
 use minos_net::Io;
 use minos_sched::WorkerId;
 
@@ -26,6 +29,8 @@ pub(crate) struct Housekeeping {
     pass: Option<Pass>,
     ended: Option<Pass>,
     connections_checked: Seconds,
+    /// Delayed flushes that this worker has executed for its partitions.
+    flushes: u64,
 }
 
 /// A pass over the partitions that a worker sweeps.
@@ -41,7 +46,7 @@ struct Pass {
 impl Housekeeping {
     /// The schedule of worker `id`, first due at `now`.
     pub(crate) fn new(now: Instant, id: WorkerId) -> Self {
-        Self { next: now, partition: id.index(), pass: None, ended: None, connections_checked: 0 }
+        Self { next: now, partition: id.index(), pass: None, ended: None, connections_checked: 0, flushes: 0 }
     }
 
     /// True if no item of the worker's partitions can be dead at `now`: none changed since the last pass began.
@@ -58,6 +63,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let late = self.now.saturating_duration_since(self.housekeeping.next);
         let slices = late.div_duration_f32(HOUSEKEEPING_EVERY) as u32 + 1;
         self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
+        self.flush_if_asked();
         if !self.is_swept() {
             (0..slices.min(SLICES_MAX)).for_each(|_| self.sweep());
         }
@@ -69,6 +75,16 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             self.housekeeping.connections_checked = self.now_s;
             self.shared.tracking.tell_lost(self.now_s);
             self.close_silent();
+        }
+    }
+
+    /// Drops the items of this worker's partitions if a delayed flush was due since the last call.
+    fn flush_if_asked(&mut self) {
+        if M::Access::IS_BY_THREAD {
+            let flushes = self.shared.flushes.load(Ordering::Relaxed);
+            if std::mem::replace(&mut self.housekeeping.flushes, flushes) != flushes {
+                self.shared.store.flush_of(self.id.index());
+            }
         }
     }
 

@@ -186,4 +186,9 @@ impl Placement for WorkerPlacement {
             Place::Ring(_) | Place::Here => None,
         }
     }
+
+    #[inline]
+    fn worker(&self) -> WorkerId {
+        self.duty.worker
+    }
 }

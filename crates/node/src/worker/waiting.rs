@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     ops::Placement,
-    tcp::{queue::Arrival, transfer::Transfer},
+    tcp::{connection::Connection, queue::Arrival, transfer::Transfer},
 };
 
 impl<M: Mode, I: Io> Worker<'_, M, I> {
@@ -153,15 +153,31 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 Waiter::Datagrams(waiting) => self.refuse_waiting(&waiting),
             },
             Err(_) => unreachable!("a full ring gives back what it was given"),
-            Ok(()) => {}
+            Ok(()) => self.mine.metrics.handed_over.add(1),
         }
     }
 
     /// Hands a large request to the worker for its size. Returns the request if the ring is full.
     fn give(&self, worker: WorkerId, transfer: Box<Transfer<M>>) -> Result<(), Box<Transfer<M>>> {
         match self.push_to(worker, RingItem::Transfer(transfer)) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.mine.metrics.handed_over.add(1);
+                Ok(())
+            }
             Err(RingItem::Transfer(transfer)) => Err(transfer),
+            Err(_) => unreachable!("a full ring gives back what it was given"),
+        }
+    }
+
+    /// Hands a connection to the worker that owns the partition of its next key. If the ring is full, it goes back to its
+    /// queue and comes again.
+    pub(crate) fn give_connection(&self, worker: WorkerId, connection: Box<Connection>) -> Option<Arrival> {
+        match self.push_to(worker, RingItem::Connection(connection)) {
+            Ok(()) => {
+                self.mine.metrics.to_owner.add(1);
+                None
+            }
+            Err(RingItem::Connection(connection)) => Some(Arrival::Back { connection, has_more: true }),
             Err(_) => unreachable!("a full ring gives back what it was given"),
         }
     }
@@ -169,13 +185,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Pushes work into the ring of `worker` alone, or into its shared ring if other workers drain that too,
     /// and wakes one of them. Returns the item if the ring is full.
     fn push_to(&self, worker: WorkerId, item: RingItem<M>) -> Result<(), RingItem<M>> {
-        let metrics = &self.mine.metrics;
         let (ring, others) = self.ring_for(worker);
         if let Err(refused) = ring.push(item) {
-            metrics.ring_full.add(1);
+            self.mine.metrics.ring_full.add(1);
             return Err(refused);
         }
-        metrics.handed_over.add(1);
         self.shared.wake_sleepers(others.with(worker).without(self.id), worker.index(), 1);
         Ok(())
     }

@@ -25,9 +25,11 @@ impl TestServer {
     where
         Engine<M>: Sync,
     {
+        let owners = config.control.workers as u32;
         config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
         config.pin = false;
-        let store = Arc::new(Engine::<M>::create(&StoreConfig::new(memory_bytes)).unwrap());
+        let store =
+            Arc::new(Engine::<M>::create(&StoreConfig { owners, ..StoreConfig::new(memory_bytes) }).unwrap());
         let server = Server::start(config, Arc::clone(&store)).unwrap();
         Self { server, pinned: Box::new(move || store.stats().pinned) }
     }

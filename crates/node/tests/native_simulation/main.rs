@@ -41,13 +41,14 @@ const SEEDS_DEFAULT: u64 = 300;
 const CONTROL_SEEDS: u64 = 60;
 
 /// Events that must happen in so many runs; otherwise the runs show less than they claim.
-const HAPPENS: [&str; 16] = [
+const HAPPENS: [&str; 17] = [
     "native_large_gets",
     "native_fetches",
     "native_fetches_gone",
     "native_stores_completed",
     "native_stores_timed_out",
     "native_misdirected",
+    "native_to_owner",
     "native_large_handed_over",
     "native_once_repeated",
     "native_refused_cookie",

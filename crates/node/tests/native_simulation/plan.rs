@@ -32,4 +32,8 @@ impl Placement for FixedPlan {
         let worker = (self.large_worker.0 + self.workers - steps_back) % self.workers;
         (class > self.threshold).then_some(WorkerId(worker))
     }
+
+    fn worker(&self) -> WorkerId {
+        self.worker
+    }
 }

@@ -2,8 +2,9 @@
 
 use std::ops::RangeInclusive;
 
+use minos_base::SizeClass;
 use minos_client::{OnceFor, QueueBy};
-use minos_node::config::AccessAdvice;
+use minos_proto::native::Access;
 use minos_testkit::network::Faults;
 use rand::{RngExt as _, rngs::StdRng};
 
@@ -38,7 +39,8 @@ pub(crate) struct Scenario {
     pub(crate) number_keys: u32,
     /// Values above this are large under the plan, in bytes.
     pub(crate) threshold_bytes: u64,
-    pub(crate) access: AccessAdvice,
+    /// In EREW and CREW no value is large under the plan.
+    pub(crate) access: Access,
     pub(crate) queue_by: QueueBy,
     pub(crate) once_for: OnceFor,
     pub(crate) is_sealed: bool,
@@ -76,7 +78,7 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn draw(seed: u64, rng: &mut StdRng) -> Self {
-        let is_sealed = rng.random_bool(0.3);
+        let (is_sealed, is_cache) = (rng.random_bool(0.3), rng.random_bool(0.4));
         let clients = rng.random_range(1..=3);
         let is_calm = rng.random_bool(0.1);
         let faults = if is_calm { Faults::none() } else { faults(rng) };
@@ -84,7 +86,7 @@ impl Scenario {
         let among = |rng: &mut StdRng, choices: &[usize]| choices[rng.random_range(0..choices.len())];
         Self {
             seed,
-            is_cache: rng.random_bool(0.4),
+            is_cache,
             memory_bytes: if rng.random_bool(0.15) { 1 << 20 } else { MEMORY_BYTES_AMPLE },
             transfer_memory_bytes: chance(rng, 0.2, 1..=500_000),
             changes_plans: rng.random_bool(0.3),
@@ -97,7 +99,7 @@ impl Scenario {
             token_bytes: chance(rng, 0.2, 1..=40_000).map(|bytes| bytes as u32),
             number_keys: rng.random_range(1..=3),
             threshold_bytes: among(rng, &[100, 2000, 20_000, 1 << 20]) as u64,
-            access: AccessAdvice::ALL[rng.random_range(0..AccessAdvice::ALL.len())],
+            access: access(rng, is_cache),
             queue_by: [QueueBy::Access, QueueBy::Access, QueueBy::Random, QueueBy::Key, QueueBy::Wrong]
                 [rng.random_range(0..5)],
             once_for: [OnceFor::NotIdempotent, OnceFor::AllWrites][rng.random_range(0..2)],
@@ -121,6 +123,16 @@ impl Scenario {
             ring_capacity: among(rng, &[1, 4, 64]),
             forgets_outcomes: false,
         }
+    }
+
+    /// True if partitions belong to workers.
+    pub(crate) fn is_owned(&self) -> bool {
+        self.access != Access::Crcw
+    }
+
+    /// The largest class that is small under the plan.
+    pub(crate) fn threshold(&self) -> SizeClass {
+        SizeClass::of(if self.is_owned() { u64::MAX } else { self.threshold_bytes })
     }
 
     /// True if the memory may not suffice for a value.
@@ -180,5 +192,14 @@ fn faults(rng: &mut StdRng) -> Faults {
         truncation,
         unnoticed: chance(rng, 0.1, 1..=30).map_or(0.0, |hundredths| hundredths as f64 / 100.0),
         datagram_bytes_max: 9000,
+    }
+}
+
+/// An access mode: EREW for a cache and CREW for a store, so that fewer servers are compiled, or CRCW.
+fn access(rng: &mut StdRng, is_cache: bool) -> Access {
+    match (rng.random_bool(0.5), is_cache) {
+        (false, _) => Access::Crcw,
+        (true, true) => Access::Erew,
+        (true, false) => Access::Crew,
     }
 }

@@ -95,8 +95,8 @@ impl<M: Mode> SimServer<M> {
     pub(crate) fn new(scenario: &Scenario, boot: u64, times: Times, now_ns: u64) -> Self {
         let mut rng = seeded_stream(scenario.seed, 100 + boot);
         let (value_bytes_max, hash_seed) = (VALUE_BYTES_MAX, rng.random());
-        let config = StoreConfig::new(scenario.memory_bytes);
-        let config = StoreConfig { partitions: Some(4), value_bytes_max, hash_seed, ..config };
+        let (owners, config) = (scenario.workers.into(), StoreConfig::new(scenario.memory_bytes));
+        let config = StoreConfig { partitions: Some(4), value_bytes_max, hash_seed, owners, ..config };
         let store = Arc::new(Engine::<M>::create(&config).expect("that much memory can be had"));
         let setting = NativeSetting {
             queues: scenario.workers,
@@ -114,7 +114,7 @@ impl<M: Mode> SimServer<M> {
             shared.sessions().forget_outcomes();
         }
         let ids = || (0..scenario.workers).map(WorkerId);
-        let (threshold, workers) = (SizeClass::of(scenario.threshold_bytes), scenario.workers);
+        let (threshold, workers) = (scenario.threshold(), scenario.workers);
         let large_worker = WorkerId(workers - 1);
         let plan = |worker| FixedPlan { worker, threshold, large_worker, workers };
         Self {
@@ -125,7 +125,7 @@ impl<M: Mode> SimServer<M> {
             inboxes: vec![Inbox::new(); 2 * usize::from(scenario.workers)],
             turns_ns: vec![None; usize::from(scenario.workers)],
             tick_ns: now_ns + TICK_NS,
-            changes_plans: scenario.changes_plans,
+            changes_plans: scenario.changes_plans && !scenario.is_owned(),
             times,
             rng,
             used_bytes_empty: used_bytes_empty(&store),
@@ -342,7 +342,6 @@ fn native_config(scenario: &Scenario) -> NativeConfig {
         transfer_memory_bytes: scenario.transfer_memory_bytes,
         sessions: scenario.sessions_max,
         secrets: scenario.is_sealed.then(|| SECRET.parse().expect("a secret")).into_iter().collect(),
-        access: scenario.access,
         ..NativeConfig::new(address())
     }
 }

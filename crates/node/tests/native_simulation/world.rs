@@ -11,7 +11,8 @@ use minos_client::{
     Config, Error,
     core::{Core, OpId},
 };
-use minos_engine::{CacheMode, Mode, StoreMode};
+use minos_engine::{CacheMode, Mode, StoreMode, ThreadCrew, ThreadErew, position::Wide};
+use minos_proto::native::Access;
 use minos_testkit::network::{Faults, Network};
 use rand::{RngExt as _, rngs::StdRng};
 
@@ -111,7 +112,12 @@ struct World<M: Mode> {
 
 /// Runs a scenario; the error tells what failed.
 pub(crate) fn run(scenario: &Scenario) -> Result<Report, String> {
-    if scenario.is_cache { run_mode::<CacheMode>(scenario) } else { run_mode::<StoreMode>(scenario) }
+    match (scenario.access, scenario.is_cache) {
+        (Access::Crcw, true) => run_mode::<CacheMode>(scenario),
+        (Access::Crcw, false) => run_mode::<StoreMode>(scenario),
+        (Access::Crew, _) => run_mode::<StoreMode<ThreadCrew>>(scenario),
+        (Access::Erew, _) => run_mode::<CacheMode<Wide, ThreadErew>>(scenario),
+    }
 }
 
 fn run_mode<M: Mode>(scenario: &Scenario) -> Result<Report, String> {

@@ -17,7 +17,7 @@ use rand::{RngExt, rngs::StdRng};
 use crate::{WORKERS, common::TestServer, flash_rig::Rig, items::Shape};
 
 /// More than all keys of all clients hold together.
-const MEMORY_BYTES: u64 = 512 << 20;
+pub(crate) const MEMORY_BYTES: u64 = 512 << 20;
 /// Much less than that, and a segment of flash.
 const ABOVE_FLASH: (u64, u32) = (4 << 20, 512 << 10);
 /// Least records that were read in a seed above flash.
@@ -58,7 +58,7 @@ impl Ground {
     }
 }
 
-fn config(random: &mut StdRng) -> ServerConfig {
+pub(crate) fn config(random: &mut StdRng) -> ServerConfig {
     let mut config = ServerConfig::new(WORKERS);
     config.epoch = Duration::from_millis(random.random_range(1..=3));
     config.control.alpha = 1.0;

@@ -20,6 +20,7 @@ mod flash_rig;
 mod flips;
 mod ground;
 mod items;
+mod owned;
 mod progress;
 mod script;
 mod value;

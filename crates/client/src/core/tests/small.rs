@@ -43,7 +43,9 @@ fn the_access_mode_decides_about_the_queue() {
     assert_eq!(ports(Access::Erew, QueueBy::Wrong, store), 0);
     assert_eq!(ports(Access::Crew, QueueBy::Access, store), 40);
     assert!((5..35).contains(&ports(Access::Crew, QueueBy::Access, get)));
-    assert!((5..35).contains(&ports(Access::Crcw, QueueBy::Access, store)));
+    assert_eq!(ports(Access::Crcw, QueueBy::Access, store), 40);
+    assert!((5..35).contains(&ports(Access::Crcw, QueueBy::Access, get)));
+    assert!((5..35).contains(&ports(Access::Crcw, QueueBy::Random, store)));
     assert!((5..35).contains(&ports(Access::Erew, QueueBy::Random, store)));
     assert_eq!(ports(Access::Crcw, QueueBy::Key, get), 40);
 }

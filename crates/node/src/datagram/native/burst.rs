@@ -239,6 +239,10 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             let mut lookup = Lookup::Here(None);
             if operation.opcode.names_item() {
                 operation.hash = self.cx.store.hash(operation.key);
+                if let Some(worker) = self.owner(&operation) {
+                    self.hand_to_owner(worker, &to, &operation);
+                    continue;
+                }
                 lookup = self.look_up(&operation);
             }
             let at = chunk.to.len() - 1;
@@ -249,6 +253,12 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             }
         }
         Ok(())
+    }
+
+    /// The other worker that must execute an operation, because its key's partition is that worker's.
+    #[inline]
+    pub(super) fn owner(&self, operation: &Operation<'_>) -> Option<WorkerId> {
+        self.cx.owner(operation.hash, || intent(operation.opcode) != Intent::Change)
     }
 
     /// Finds the node that owns a key, and asks for the key's bucket in its memory.

@@ -44,6 +44,10 @@ worker_counters! {
     large_handed_over,
     /// Operations answered with BUSY because that worker's ring was full.
     large_ring_full,
+    /// Operations handed to the worker that owns the partition of their key.
+    to_owner,
+    /// Operations answered with BUSY because that worker's ring was full.
+    to_owner_ring_full,
     /// Operations that waited for flash.
     waits,
     /// Operations answered with BUSY because too many waited.

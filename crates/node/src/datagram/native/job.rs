@@ -4,7 +4,7 @@ use minos_base::KeyHash;
 use minos_proto::native::{Detail, OpFlags, Opcode, Operation};
 use minos_sched::WorkerId;
 
-use super::AnswerTo;
+use super::{AnswerTo, sessions::Ticket};
 
 /// Work for another worker. Cookie and tag were checked.
 #[derive(Debug)]
@@ -19,8 +19,10 @@ impl<F: FnMut(WorkerId, Job) -> Result<(), Job>> HandOff for F {}
 pub(super) enum Work {
     /// A datagram that arrived at another queue than it names (MICA §4.2, table 1: direction by software).
     Datagram(HandedDatagram),
-    /// An operation on a value that is large under the plan (Minos §3.1).
+    /// An operation on a value that is large under the plan (Minos §3.1), or on a key of that worker's partition.
     Operation(HandedOperation),
+    /// A flush, its ticket, and the owners of partitions that have executed it.
+    Flush(HandedOperation, Option<Ticket>, usize),
 }
 
 /// A datagram that arrived at another queue.
@@ -52,6 +54,14 @@ impl Job {
 
     pub(super) fn operation(to: &AnswerTo, operation: &Operation<'_>) -> Self {
         Self(Box::new(Work::Operation(HandedOperation::of(to, operation))))
+    }
+
+    pub(super) fn flush(
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        (ticket, flushed): (Option<Ticket>, usize),
+    ) -> Self {
+        Self(Box::new(Work::Flush(HandedOperation::of(to, operation), ticket, flushed)))
     }
 }
 

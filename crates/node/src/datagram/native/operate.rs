@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use minos_base::{Exptime, SizeClass};
-use minos_engine::{Get, Mode, Pinned, Staged};
+use minos_engine::{Access, Get, Mode, Pinned, Staged};
 use minos_proto::native::{OpFlags, Opcode, Operation, REPLY_HEAD_BYTES, ReplyRecord, Status};
 use minos_sched::WorkerId;
 
@@ -39,6 +39,10 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
 
     /// Executes an operation that another worker has handed over.
     pub(super) fn execute_handed(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
+        if operation.opcode.names_item() && self.owner(operation).is_some() {
+            // Another operation has begun here under the same number.
+            return self.reply_bare(to, operation, Status::InProgress);
+        }
         match self.owner_elsewhere(operation) {
             Some(owner) => self.execute_elsewhere(to, operation, (owner, None)),
             None => self.execute_at(to, operation, Stage::Home),
@@ -307,6 +311,9 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         } else {
             None
         };
+        if M::Access::IS_BY_THREAD && operation.opcode == Opcode::Flush {
+            return self.flush_in_turn(to, operation, (ticket, 0));
+        }
         match change::apply(&self.cx, operation) {
             Ok(outcome) => self.conclude(to, operation, outcome, ticket),
             // It keeps its ticket, so that copies are told that it is in progress.
@@ -359,6 +366,34 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Hands an operation to the worker that owns its key's partition.
+    pub(super) fn hand_to_owner(&mut self, worker: WorkerId, to: &AnswerTo, operation: &Operation<'_>) {
+        self.metrics.operations.count();
+        self.metrics.to_owner.count();
+        let mut to = *to;
+        to.header.queue = worker.0;
+        if (self.hand_off)(worker, Job::operation(&to, operation)).is_err() {
+            self.metrics.to_owner_ring_full.count();
+            self.reply_bare(&to, operation, Status::Busy);
+        }
+    }
+
+    /// Executes a flush, one owner of partitions after another: `flushed` have done so.
+    pub(super) fn flush_in_turn(
+        &mut self,
+        to: &AnswerTo,
+        operation: &Operation<'_>,
+        (ticket, mut flushed): (Option<Ticket>, usize),
+    ) {
+        let Some(worker) = ops::flush_in_turn(&self.cx, Exptime(operation.detail.ttl), &mut flushed) else {
+            return self.conclude(to, operation, change::ended(Status::Ok), ticket);
+        };
+        if (self.hand_off)(worker, Job::flush(to, operation, (ticket, flushed))).is_err() {
+            self.metrics.to_owner_ring_full.count();
+            self.reply_bare(to, operation, Status::Busy);
         }
     }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use minos_base::{Clock, hash_key, limits::KEY_BYTES_MAX};
-use minos_engine::{CacheMode, Engine, Mode};
+use minos_engine::{Access as _, CacheMode, Engine, Mode};
 use minos_proto::native::{
     Access, DATAGRAM_BYTES_MIN, Flags, Header, Hello, Kind, ONCE_WINDOW, WELCOME_BYTES, Welcome, WelcomeFlags,
 };
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     rack::News,
-    server::config::{AccessAdvice, NativeConfig, SESSIONS_PER_SOURCE},
+    server::config::{NativeConfig, SESSIONS_PER_SOURCE},
 };
 
 /// Most unanswered datagrams that a client should have: two bursts of a worker.
@@ -97,7 +97,9 @@ impl<M: Mode> NativeShared<M> {
     /// The shared state of the workers that serve `store`, whose items expire by `clock`.
     pub fn new(store: Arc<Engine<M>>, clock: Clock, config: &NativeConfig, setting: &NativeSetting) -> Self {
         let [boot, own_seed, keys @ ..] = words(&setting.entropy);
-        let direction_seed = setting.direction_seed.unwrap_or(own_seed);
+        // Where it chooses a key's partition, the table has it.
+        let of_table = M::Access::IS_BY_THREAD.then(|| store.direction_seed());
+        let direction_seed = of_table.or(setting.direction_seed).unwrap_or(own_seed);
         let key = |at: usize| (u128::from(keys[at]) << 64 | u128::from(keys[at + 1])).to_le_bytes();
         let sessions = SessionsConfig { sessions_max: config.sessions, per_address_max: SESSIONS_PER_SOURCE };
         let welcome = welcome(&store, config, setting, (boot, direction_seed));
@@ -260,10 +262,10 @@ fn welcome<M: Mode>(
 ) -> Welcome {
     let is_cache = M::NAME == <CacheMode as Mode>::NAME || setting.evicts_from_flash;
     let flag = |is_set: bool, flag| if is_set { flag } else { WelcomeFlags::NONE };
-    let access = match config.access {
-        AccessAdvice::Crcw => Access::Crcw,
-        AccessAdvice::Crew => Access::Crew,
-        AccessAdvice::Erew => Access::Erew,
+    let access = match (M::Access::IS_BY_THREAD, M::Access::IS_SHARED) {
+        (false, _) => Access::Crcw,
+        (true, true) => Access::Crew,
+        (true, false) => Access::Erew,
     };
     Welcome {
         nonce: 0,

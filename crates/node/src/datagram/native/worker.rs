@@ -187,16 +187,19 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
     }
 
     /// Does a job that another worker handed over.
-    pub fn on_job<P: Placement, E: Egress, H: HandOff>(&mut self, job: Job, turn: Turn<'_, P, E, H>) {
+    pub fn on_job<P: Placement, E: Egress, H: HandOff>(&mut self, mut job: Job, turn: Turn<'_, P, E, H>) {
         let mut burst = self.burst(self.id.index(), turn);
         let mut chunk = Chunk::new();
-        match &*job.0 {
+        match &mut *job.0 {
             Work::Datagram(HandedDatagram { to, bytes }) => {
                 if let Ok(header) = Header::parse(bytes) {
                     burst.serve(&mut chunk, *to, &header, bytes);
                 }
             }
             Work::Operation(handed) => burst.execute_handed(&handed.to, &handed.operation()),
+            Work::Flush(handed, ticket, flushed) => {
+                burst.flush_in_turn(&handed.to, &handed.operation(), (ticket.take(), *flushed));
+            }
         }
         burst.finish(&mut chunk);
     }

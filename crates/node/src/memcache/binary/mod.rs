@@ -109,9 +109,9 @@ fn read<M: Mode, P: Placement>(
 }
 
 /// Executes commands without a key.
-fn without_key<M: Mode, P>(
+fn without_key<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    session: &MemcacheSession,
+    session: &mut MemcacheSession,
     command: &Command<'_, Reply>,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {

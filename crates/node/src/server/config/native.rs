@@ -1,6 +1,6 @@
 //! The options of the native datagram protocol.
 
-use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
+use std::{net::SocketAddr, time::Duration};
 
 use minos_proto::native::{DATAGRAM_BYTES_DEFAULT, Secret};
 
@@ -43,8 +43,6 @@ options! {
     secrets: Vec<Secret> = Vec::new(),
     /// Bytes of datagrams that the kernel may hold for each socket.
     receive_buffer_bytes: usize = 4 << 20,
-    /// Advice to clients on directing their requests.
-    access: AccessAdvice = AccessAdvice::Crcw,
 }
 
 /// Most sessions of one source address.
@@ -64,19 +62,6 @@ impl NativeConfig {
         bound("--native-transfer-timeout", self.transfer_timeout.as_millis() as u64, 10, 3_600_000)?;
         bound("--native-sessions", self.sessions as u64, 1, 1 << 16)?;
         bound("--native-receive-buffer", self.receive_buffer_bytes as u64, 64 << 10, 1 << 30)
-    }
-}
-
-choice! {
-    /// How clients should direct their requests (MICA §4.1.2). The server answers at any queue, because any
-    /// worker may access any partition.
-    AccessAdvice {
-        /// To any queue.
-        Crcw = "crcw",
-        /// Reads to any queue, writes to the key's queue.
-        Crew = "crew",
-        /// All requests to the key's queue.
-        Erew = "erew",
     }
 }
 

@@ -22,6 +22,7 @@ pub use text::parse_time;
 use super::{
     config::{DispatchChoice, InvalidOption, LogLevel, ServerConfig},
     mailbox::{Switch, SwitchError},
+    owned,
     pause::Pause,
     shared::Shared,
 };
@@ -236,6 +237,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
 
     /// Asks the control thread for another design; returns what receives the version of its first plan.
     pub(crate) fn begin_switch(&self, values: &Values) -> Result<mpsc::Receiver<u64>, SwitchError> {
+        owned::check_design::<M>(values.choice.dispatch)?;
         let policy = policy(values.choice, &values.tuning)?;
         let (published, answer) = mpsc::channel();
         self.mailbox.put(Switch { choice: values.choice, policy, published })?;
