@@ -151,7 +151,8 @@ pub(super) fn figure_13(study: &Study<'_>) -> Result<Table> {
     let mut rows = Vec::new();
     for (contestant, _) in SYSTEMS {
         let Some(served) = Served::filled(study, contestant, TINY)? else { continue };
-        let peak = served.peak(&workload)?.operations_per_s;
+        // Requests of an open loop come one by one.
+        let peak = served.run(&workload, Arrivals::Closed { pipeline: 1 })?.operations_per_s;
         for share in SHARES {
             let report = served.run(&workload, Arrivals::Open { rate: peak * share })?;
             let latency = report.latency_us.all;
@@ -252,13 +253,10 @@ impl<'a> Served<'a> {
         Ok(Some(served))
     }
 
-    fn peak(&self, workload: &Workload) -> Result<Report> {
-        self.run(workload, Arrivals::Closed { pipeline: PIPELINE })
-    }
-
     /// The highest throughput by the server's processor time, and by time.
     fn medians(&self, workload: &Workload) -> Result<[f64; 2]> {
-        let rounds = (0..ROUNDS).map(|_| self.peak(workload)).collect::<Result<Vec<_>>>()?;
+        let closed = Arrivals::Closed { pipeline: PIPELINE };
+        let rounds = (0..ROUNDS).map(|_| self.run(workload, closed)).collect::<Result<Vec<_>>>()?;
         let by_processor_time = |report: &Report| report.operations_per_server_cpu_s.unwrap_or(f64::NAN);
         Ok([
             median(rounds.iter().map(by_processor_time)),
