@@ -9,6 +9,7 @@ mod ring;
 mod sleep;
 mod split;
 mod tenure;
+mod threads;
 
 use crate::{PinTable, SpinLock, Unpinned, horizon, version, words};
 use loom::{

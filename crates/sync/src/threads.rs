@@ -1,11 +1,11 @@
 //! A cell that belongs to the thread that opened it first, without a lock.
 
-use crate::facade::{Ordering, UnsafeCell, fence};
+use crate::facade::{AtomicU64, Ordering, UnsafeCell, fence};
 use std::{
     cell::Cell,
     marker::PhantomData,
     ops::{Deref, DerefMut},
-    sync::atomic::AtomicU64,
+    sync::atomic,
 };
 
 /// A value that one thread may change: the first that enters the cell, until it gives the cell up.
@@ -76,16 +76,21 @@ impl<T> ThreadCell<T> {
 }
 
 /// The last number given to a thread. Not loom's: only uniqueness matters.
-static LAST_THREAD: AtomicU64 = AtomicU64::new(0);
+static LAST_THREAD: atomic::AtomicU64 = atomic::AtomicU64::new(0);
 
+#[cfg(not(loom))]
 thread_local! {
     /// The number of this thread, which no other ever has; 0 before the first look.
     static THREAD: Cell<u64> = const { Cell::new(0) };
 }
+#[cfg(loom)]
+loom::thread_local! {
+    static THREAD: Cell<u64> = Cell::new(0);
+}
 
 #[inline]
 fn this_thread() -> u64 {
-    match THREAD.get() {
+    match THREAD.with(Cell::get) {
         0 => number_thread(),
         number => number,
     }
@@ -93,8 +98,8 @@ fn this_thread() -> u64 {
 
 #[cold]
 fn number_thread() -> u64 {
-    let number = LAST_THREAD.fetch_add(1, Ordering::Relaxed) + 1;
-    THREAD.set(number);
+    let number = LAST_THREAD.fetch_add(1, atomic::Ordering::Relaxed) + 1;
+    THREAD.with(|thread| thread.set(number));
     number
 }
 
@@ -138,6 +143,19 @@ impl<T> DerefMut for ThreadGuard<'_, T> {
 impl<T: std::fmt::Debug> std::fmt::Debug for ThreadGuard<'_, T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("ThreadGuard").field(&**self).finish()
+    }
+}
+
+#[cfg(all(test, loom))]
+impl<T> ThreadCell<T> {
+    /// True if the cell has no owner.
+    pub(crate) fn is_free(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == 0
+    }
+
+    /// As [`ThreadCell::give_up`], without the order that the next owner relies on.
+    pub(crate) fn give_up_without_order(&self) {
+        self.owner.store(0, Ordering::Relaxed);
     }
 }
 

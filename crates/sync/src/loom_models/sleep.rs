@@ -14,7 +14,6 @@ use loom::{
 trait Flag: Send + Sync + 'static {
     fn new() -> Self;
     fn prepare(&self);
-    fn awake(&self);
     fn rouse(&self) -> bool;
 }
 
@@ -25,10 +24,6 @@ impl Flag for SleepFlag {
 
     fn prepare(&self) {
         self.prepare();
-    }
-
-    fn awake(&self) {
-        self.awake();
     }
 
     fn rouse(&self) -> bool {
@@ -49,10 +44,6 @@ impl<const SLEEPER_FENCES: bool> Flag for Fenceless<SLEEPER_FENCES> {
         if SLEEPER_FENCES {
             fence(Ordering::SeqCst);
         }
-    }
-
-    fn awake(&self) {
-        self.0.store(0, Ordering::Relaxed);
     }
 
     fn rouse(&self) -> bool {
