@@ -122,12 +122,12 @@ fn a_full_store_refuses_and_loses_nothing() {
 #[test]
 fn what_cannot_be_is_said() {
     for (options, instead) in [
-        (&[][..], "--dispatch keyhash"),
+        (&["--dispatch=size-aware"][..], "--dispatch keyhash"),
         (&["--dispatch=stealing"], "--dispatch keyhash"),
-        (&["--dispatch=keyhash", "--resp=127.0.0.1:0"], "--access crcw"),
-        (&["--dispatch=keyhash", "--flash=/nowhere:1g"], "--access crcw"),
-        (&["--dispatch=keyhash", "--region=/nowhere"], "--access crcw"),
-        (&["--dispatch=keyhash", "--partitions=2", "--workers=3"], "--partitions"),
+        (&["--resp=127.0.0.1:0"], "--access crcw"),
+        (&["--flash=/nowhere:1g"], "--access crcw"),
+        (&["--region=/nowhere"], "--access crcw"),
+        (&["--partitions=2", "--workers=3"], "--partitions"),
     ] {
         for access in ["--access=erew", "--access=crew"] {
             let text = refusal(&[&["--memory=64m", "--memcached=127.0.0.1:0", access][..], options].concat());

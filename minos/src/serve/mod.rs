@@ -179,7 +179,7 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
     out.flush()?;
     tracing::info!(
         workers = options.workers(),
-        dispatch = %options.dispatch,
+        dispatch = %options.dispatch(),
         poll = %options.poll,
         "serving"
     );

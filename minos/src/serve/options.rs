@@ -62,7 +62,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_enum, value_name = "POLICY", help_heading = "Store")]
     pub(crate) evict: Option<Evict>,
     /// Who accesses a partition: any worker, by a lock (crcw); its owner, which alone writes (crew); or its owner alone
-    /// (erew). The last two have no locks, and go with --dispatch keyhash
+    /// (erew). The last two have no locks, and take --dispatch keyhash
     #[arg(long, value_enum, default_value_t = AccessMode::Crcw, help_heading = "Store")]
     pub(crate) access: AccessMode,
     /// Partitions, a power of two [default: by the memory]
@@ -103,9 +103,9 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_enum, default_value_t = Io::Auto, help_heading = "Workers")]
     pub(crate) io: Io,
 
-    /// Design, which decides the worker that executes a request
-    #[arg(long, default_value_t = Design::SizeAware, value_parser = designs(), help_heading = "Policy")]
-    pub(crate) dispatch: Design,
+    /// Design, which decides the worker that executes a request [default: size-aware, keyhash with --access crew or erew]
+    #[arg(long, value_parser = designs(), help_heading = "Policy")]
+    dispatch: Option<Design>,
     /// Workers that do nothing but hand requests on, with --dispatch handoff: 1 to 3
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Policy")]
     pub(crate) handoff_workers: usize,
@@ -237,6 +237,13 @@ impl ServeOptions {
     }
 
     /// The addresses for memcached clients.
+    pub(crate) fn dispatch(&self) -> Design {
+        self.dispatch.unwrap_or(match self.access {
+            AccessMode::Crcw => Design::SizeAware,
+            AccessMode::Crew | AccessMode::Erew => Design::KeyHash,
+        })
+    }
+
     fn memcached(&self) -> Vec<Address> {
         if self.memcached.is_empty() {
             return vec![Address::Tcp(MEMCACHED)];
@@ -306,7 +313,7 @@ impl ServeOptions {
         config.control.cost = self.cost;
         config.control.alpha = self.alpha;
         config.control.sample_one_in = self.sample;
-        config.dispatch = self.dispatch;
+        config.dispatch = self.dispatch();
         config.handoff_workers = self.handoff_workers;
         config.epoch = self.epoch;
         config.steal = self.steal == Switch::On;

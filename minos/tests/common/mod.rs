@@ -24,7 +24,7 @@ pub(crate) const ENGINES: [&[&str]; 2] = [&["--engine=cache"], &["--engine=store
 
 /// Options of servers whose partitions belong to workers.
 pub(crate) const OWNED: [&[&str]; 2] =
-    [&["--access=erew", "--dispatch=keyhash"], &["--access=crew", "--dispatch=keyhash", "--engine=store"]];
+    [&["--access=erew"], &["--access=crew", "--dispatch=keyhash", "--engine=store"]];
 
 /// The requirements of a test on its server.
 #[derive(Clone, Copy, Debug)]
