@@ -206,7 +206,7 @@ fn what_is_refused_changes_nothing() {
     assert!(complaint(&ctl(admin, &["get", "colour"])).contains("no setting"));
     for (line, why) in [
         ("watch 1 percentile 0", "argument 'percentile'"),
-        ("watch 1 maxclients x", "argument 'max-connections'"),
+        ("watch 1 maxclients x", "argument 'maxclients'"),
         ("watch 1 timeout x", "couldn't be parsed into an integer"),
         ("watch 1 maxmemory 1x", "argument must be a memory value"),
         ("watch 1 loglevel loud", "argument must be one of debug"),
