@@ -42,8 +42,6 @@ enum Task {
     Test,
     /// Run everything else: long tests, other languages, models, controls, sanitizers, fuzzing
     Gate,
-    /// Build what the gate builds in folders of its own: the product, sanitizers, fuzzers, the release
-    BuildAhead,
     /// Install the programs that the tests need: memcached, Redis, etcd, protoc, libmemcached-tools, pymemcache,
     /// nftables, cargo-deny
     Setup,
@@ -159,7 +157,6 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
     match task {
         Task::Test => tiers::test(totals),
         Task::Gate => tiers::gate(totals),
-        Task::BuildAhead => suites::build_ahead(),
         Task::Setup => {
             setup::install()?;
             setup::cargo_deny().map(drop)

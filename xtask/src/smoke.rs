@@ -11,14 +11,9 @@ use crate::command::{self, cargo, root};
 /// Requests a second: far below the capacity of any machine, as this is no measurement.
 const RATE: &str = "5k";
 
-/// The build of the program as users have it.
-pub(crate) fn build() -> Command {
-    cargo(&["build", "--release", "-p", "minos"])
-}
-
 /// Builds and starts the server, and runs the bench.
 fn bench() -> anyhow::Result<Value> {
-    command::run(&mut build())?;
+    command::run(&mut cargo(&["build", "--release", "-p", "minos"]))?;
     let program = root().join("target/release/minos");
     let server = Server::minos(&program, &["--workers=2", "--memory=512m", "--pin=off"])?;
     let target = format!("memcached://{}", server.address());

@@ -12,7 +12,7 @@ use anyhow::{Context, bail, ensure};
 
 use crate::{
     command::{Totals, cargo, root, run, run_tests},
-    setup, smoke,
+    setup,
 };
 
 /// Sanitizers need a target of their own, so that build scripts are spared.
@@ -68,14 +68,10 @@ pub(crate) fn loom(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo_apart("loom", "--cfg loom", &arguments), totals)
 }
 
-/// The program without the cargo feature `lab`.
+/// The program without the cargo feature `lab`. In a folder of its own, because others expect the whole program.
 pub(crate) fn product(totals: &mut Totals) -> anyhow::Result<()> {
-    run_tests(&mut product_tests(), totals)
-}
-
-/// In a folder of its own, because others expect the whole program.
-fn product_tests() -> Command {
-    cargo_apart("product", "", &["test", "-p", "minos", "--no-default-features", "--test", "product"])
+    let arguments = ["test", "-p", "minos", "--no-default-features", "--test", "product"];
+    run_tests(&mut cargo_apart("product", "", &arguments), totals)
 }
 
 /// A part left out of the program, and the tests that must notice: the file, and the start of their names.
@@ -235,28 +231,12 @@ pub(crate) fn cargo_under_asan(arguments: &[&str]) -> Command {
     ASAN.cargo(arguments)
 }
 
-/// The build of the fuzz targets, in the folder named in fuzz/README.md, wherever the outer build puts its own.
-fn fuzzers() -> Command {
-    let mut build = cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", TARGET]);
-    build.env("CARGO_TARGET_DIR", root().join("fuzz/target"));
-    build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FUZZ_FLAGS);
-    build
-}
-
-/// What parts of the gate, and `smoke` behind it, build in folders of their own, in that order.
-pub(crate) fn build_ahead() -> anyhow::Result<()> {
-    let tests = [product_tests(), TSAN.crates(), ASAN.crates()];
-    let [product, tsan, asan] = tests.map(|mut tests| {
-        tests.arg("--no-run");
-        tests
-    });
-    let builds = [product, tsan, TSAN.server(), asan, ASAN.server(), fuzzers(), smoke::build()];
-    builds.into_iter().try_for_each(|mut build| run(&mut build))
-}
-
 /// Each parser, from its seeds on, for `seconds`.
 pub(crate) fn fuzz(seconds: u32) -> anyhow::Result<()> {
-    run(&mut fuzzers())?;
+    let mut build = cargo(&["build", "--release", "--manifest-path", "fuzz/Cargo.toml", "--target", TARGET]);
+    // The folder named in fuzz/README.md, wherever the outer build puts its own.
+    build.env("CARGO_TARGET_DIR", root().join("fuzz/target"));
+    run(build.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", FUZZ_FLAGS))?;
     for target in FUZZ_TARGETS {
         let found = root().join("fuzz/artifacts").join(target);
         fs::create_dir_all(&found)?;

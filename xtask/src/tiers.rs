@@ -1,13 +1,13 @@
 //! The tests in two tiers: the quick ones, and the gate, which takes longer.
 
-use std::{collections::BTreeSet, env, fs::File, io, process::Command, time::Instant};
+use std::{collections::BTreeSet, io, time::Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::{
     clients,
-    command::{Failure, Totals, cargo, root, run, run_tests, run_tests_at_once},
+    command::{Failure, Totals, cargo, run, run_tests, run_tests_at_once},
     instructions, setup,
     suites::{self, checked},
     tidy,
@@ -130,17 +130,9 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run_all("test", &QUICK, totals)
 }
 
-/// Runs the gate: the parts that the quick tier leaves out. Many of their tests wait: the builds of later parts take the
-/// time that these leave, and give way to them.
+/// Runs the gate: the parts that the quick tier leaves out.
 pub(crate) fn gate(totals: &mut Totals) -> anyhow::Result<()> {
-    let log = File::create(root().join("target/build-ahead.txt"))?;
-    let mut ahead = Command::new("nice");
-    ahead.args(["-n", "19"]).arg(env::current_exe()?).arg("build-ahead");
-    let mut ahead = ahead.stdout(log.try_clone()?).stderr(log).spawn().context("cannot run nice")?;
-    let result = run_all("gate", &GATE, totals);
-    // What failed there fails in the part that needs it, and is reported there.
-    ahead.wait()?;
-    result
+    run_all("gate", &GATE, totals)
 }
 
 /// Runs all parts, even after a failure, so that one run shows every fault.
