@@ -110,12 +110,14 @@ pub struct Crcw;
 
 /// [`Crew`] where a partition's owner is the first thread that opens it. There is no token, so that one reference to the
 /// table serves all threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadCrew;
+pub type ThreadCrew = ByThread<true>;
 
 /// [`ThreadCrew`] without readers: the owner does everything, and keeps no versions.
+pub type ThreadErew = ByThread<false>;
+
+/// A partition belongs to the first thread that opens it; others read it if `IS_READ` is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadErew;
+pub struct ByThread<const IS_READ: bool>;
 
 impl Access for Erew {
     const NAME: &'static str = "erew";
@@ -208,45 +210,9 @@ impl AnyWriter for Crcw {
     }
 }
 
-impl Access for ThreadCrew {
-    const NAME: &'static str = "crew";
-    const IS_SHARED: bool = true;
-    const IS_OPEN: bool = true;
-    const IS_BY_THREAD: bool = true;
-    type Cell<T: Debug + Send> = ThreadCell<T>;
-    type Token = ();
-    type Guard<'a, T: Debug + Send + 'a> = ThreadGuard<'a, T>;
-    type Lock<T: Debug + Send> = SpinLock<T>;
-
-    fn cell<T: Debug + Send>(value: T) -> (ThreadCell<T>, ()) {
-        (ThreadCell::new(value), ())
-    }
-
-    #[inline]
-    fn enter<'a, T: Debug + Send>(cell: &'a ThreadCell<T>, (): &'a mut ()) -> ThreadGuard<'a, T> {
-        cell.enter()
-    }
-
-    #[inline]
-    fn try_enter<T: Debug + Send>(cell: &ThreadCell<T>) -> Option<ThreadGuard<'_, T>> {
-        cell.try_enter()
-    }
-
-    fn give_up<T: Debug + Send>(cell: &ThreadCell<T>) {
-        cell.give_up();
-    }
-}
-
-impl AnyWriter for ThreadCrew {
-    #[inline]
-    fn wait<T: Debug + Send>(cell: &ThreadCell<T>) -> ThreadGuard<'_, T> {
-        cell.enter()
-    }
-}
-
-impl Access for ThreadErew {
-    const NAME: &'static str = "erew";
-    const IS_SHARED: bool = false;
+impl<const IS_READ: bool> Access for ByThread<IS_READ> {
+    const NAME: &'static str = if IS_READ { "crew" } else { "erew" };
+    const IS_SHARED: bool = IS_READ;
     const IS_OPEN: bool = true;
     const IS_BY_THREAD: bool = true;
     type Cell<T: Debug + Send> = ThreadCell<T>;
@@ -270,7 +236,7 @@ impl Access for ThreadErew {
 
     #[inline(always)]
     fn may_read<T: Debug + Send>(cell: &ThreadCell<T>) -> bool {
-        cell.is_own()
+        IS_READ || cell.is_own()
     }
 
     fn give_up<T: Debug + Send>(cell: &ThreadCell<T>) {
@@ -278,7 +244,7 @@ impl Access for ThreadErew {
     }
 }
 
-impl AnyWriter for ThreadErew {
+impl<const IS_READ: bool> AnyWriter for ByThread<IS_READ> {
     #[inline]
     fn wait<T: Debug + Send>(cell: &ThreadCell<T>) -> ThreadGuard<'_, T> {
         cell.enter()

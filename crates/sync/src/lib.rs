@@ -24,7 +24,7 @@ pub mod words;
 #[cfg(all(test, loom))]
 mod loom_models;
 
-pub use access::{Access, AnyWriter, Crcw, Crew, Erew, Lock, ThreadCrew, ThreadErew};
+pub use access::{Access, AnyWriter, ByThread, Crcw, Crew, Erew, Lock, ThreadCrew, ThreadErew};
 pub use bell::Bell;
 pub use lock::{SpinGuard, SpinLock};
 pub use owned::{OwnedCell, OwnedGuard, OwnerToken};
