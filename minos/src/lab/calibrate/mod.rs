@@ -40,7 +40,7 @@ mod rings;
 mod samples;
 mod service;
 mod sockets;
-mod stats;
+pub(in crate::lab) mod stats;
 mod table;
 mod transfers;
 

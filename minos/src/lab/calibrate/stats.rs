@@ -94,7 +94,7 @@ impl Line {
 }
 
 /// The median; the mean of the two middle values if their number is even, 0 if there are none.
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(in crate::lab) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     match sorted.len() {

@@ -15,6 +15,7 @@ use crate::lab::{
         inproc::{AccessArg, TablePoint, measure_table},
         target::Table as Mode,
     },
+    calibrate::stats::median,
     contestant::{Contestant, Server, start},
 };
 
@@ -214,17 +215,13 @@ fn local(study: &Study<'_>, cases: &[Case]) -> Result<Vec<Vec<f64>>> {
         rounds.push(rates.collect::<Result<Vec<_>>>()?);
     }
     let medians = |(case, of): (usize, &Case)| {
-        let of_thread =
-            |thread: usize| median(rounds.iter().map(|round: &Vec<Vec<f64>>| round[case][thread]));
+        let of_thread = |thread: usize| {
+            let rates: Vec<f64> = rounds.iter().map(|round: &Vec<Vec<f64>>| round[case][thread]).collect();
+            median(&rates)
+        };
         (0..of.threads).map(of_thread).collect()
     };
     Ok(cases.iter().enumerate().map(medians).collect())
-}
-
-fn median(numbers: impl Iterator<Item = f64>) -> f64 {
-    let mut numbers: Vec<_> = numbers.collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// Threads that each have a processor: a power of two, as bits of a key's hash choose its thread.
@@ -257,10 +254,10 @@ impl<'a> Served<'a> {
     fn medians(&self, workload: &Workload) -> Result<[f64; 2]> {
         let closed = Arrivals::Closed { pipeline: PIPELINE };
         let rounds = (0..ROUNDS).map(|_| self.run(workload, closed)).collect::<Result<Vec<_>>>()?;
-        let by_processor_time = |report: &Report| report.operations_per_server_cpu_s.unwrap_or(f64::NAN);
+        let median_of = |figure: fn(&Report) -> f64| median(&rounds.iter().map(figure).collect::<Vec<_>>());
         Ok([
-            median(rounds.iter().map(by_processor_time)),
-            median(rounds.iter().map(|report| report.operations_per_s)),
+            median_of(|report| report.operations_per_server_cpu_s.unwrap_or(f64::NAN)),
+            median_of(|report| report.operations_per_s),
         ])
     }
 
