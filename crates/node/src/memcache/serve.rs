@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
-use minos_engine::Mode;
+use minos_engine::{Access, Mode};
 use minos_proto::memcache::{Command, KeyBuffer, Malformed, Parsed, Request, Value};
 use minos_sched::WorkerId;
 
@@ -97,7 +97,7 @@ pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
 ) -> (usize, Next<M>) {
     let mut consumed = session.swallow(input);
     while consumed < input.len() {
-        if session.is_peer && input[consumed] == notes::MARK {
+        if !M::Access::IS_BY_THREAD && session.is_peer && input[consumed] == notes::MARK {
             let Some((notes, bytes)) = notes::read(&input[consumed..]) else {
                 let wanted_bytes = input.len() - consumed + 1;
                 return (consumed, Next::NeedMore { wanted_bytes });
@@ -109,7 +109,7 @@ pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
         if *requests_left == 0 || tx.len() >= session.replies_bytes_max {
             return (consumed, Next::Yield);
         }
-        if session.is_peer && input[consumed] == resp::MARK {
+        if !M::Access::IS_BY_THREAD && session.is_peer && input[consumed] == resp::MARK {
             *requests_left -= 1;
             let (used, next) = resp::serve_relayed(cx, &input[consumed..], &mut session.has_changed, tx);
             consumed += used;

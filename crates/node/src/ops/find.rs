@@ -1,7 +1,7 @@
 //! The value of one key, as part of a reply.
 
 use minos_base::{Exptime, SizeClass};
-use minos_engine::{Get, Mode, Pinned, Staged, StagedOwned};
+use minos_engine::{Access, Get, Mode, Pinned, Staged, StagedOwned};
 
 use super::{
     cold::{Below, below, entry},
@@ -112,7 +112,9 @@ fn fetch<M: Mode, P: Placement>(
     wanted: &Wanted<'_, impl Head>,
     tx: &mut Vec<u8>,
 ) -> Found<M> {
-    if let Some(owner) = lookup.owner {
+    if !M::Access::IS_BY_THREAD
+        && let Some(owner) = lookup.owner
+    {
         return fetch_elsewhere(cx, (owner, lookup.staged_there), wanted, tx);
     }
     let staged = lookup.staged(cx.store);

@@ -13,9 +13,9 @@ use std::{
 };
 
 use minos_base::limits::BURST_MAX;
+use minos_engine::{Access, Engine, Mode};
 #[cfg(debug_assertions)]
 use minos_engine::{CacheMode, StoreMode};
-use minos_engine::{Engine, Mode};
 use minos_net::{Address, Io, Kernel, Listener, Waker, allowed_cpus, pin_to};
 use minos_sched::{SharedHistogram, WorkerId};
 use minos_sealed::Keys;
@@ -297,6 +297,10 @@ impl Server {
     where
         Engine<M>: Sync,
     {
+        // A constant, so that the code is not compiled where a rack is refused.
+        if M::Access::IS_BY_THREAD {
+            return Ok(());
+        }
         let mut visitors = None;
         if let Some(attacher) = attacher(shared)? {
             self.spawn("minos-rack".to_owned(), move || attacher.run())?;

@@ -1,6 +1,6 @@
 //! One visit to a connection that has something to do: receive, serve, reply.
 
-use minos_engine::Mode;
+use minos_engine::{Access, Mode};
 use minos_net::{Io, Progress};
 use minos_proto::memcache::text::TOO_MANY_LOGINS;
 
@@ -215,6 +215,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 }
                 served
             }
+            // Its code is not compiled for these.
+            Session::Resp(_) if M::Access::IS_BY_THREAD => unreachable!("--resp is refused"),
             Session::Resp(session) => {
                 let fetched = if M::HAS_FLASH { connection.fetched.take() } else { None };
                 let (mut cx, tx) = self.context();

@@ -1,6 +1,6 @@
 //! Commands that this worker forwards to other nodes of the rack.
 
-use minos_engine::Mode;
+use minos_engine::{Access, Mode};
 use minos_net::Io;
 use minos_proto::memcache::text;
 
@@ -13,6 +13,9 @@ use crate::{
 impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Forwards commands of a connection; its later commands wait for the replies, which come between `replies`.
     pub(crate) fn forward(&mut self, connection: Box<Connection>, forwards: Forwards<M>, replies: &[u8]) {
+        if M::Access::IS_BY_THREAD {
+            unreachable!("--rack is refused")
+        }
         let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else {
             unreachable!("without a rack no key is elsewhere")
         };
@@ -32,6 +35,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// there was work.
     #[inline]
     pub(super) fn serve_forwards(&mut self) -> bool {
+        if M::Access::IS_BY_THREAD {
+            return false;
+        }
         let Some(links) = &self.links else { return false };
         let is_idle = links.is_empty();
         self.hand_over();
@@ -66,6 +72,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
 
     /// Ends the wait of commands whose time is over, and tells other nodes of the reads in their memory.
     pub(super) fn keep_forwards(&mut self) {
+        if M::Access::IS_BY_THREAD {
+            return;
+        }
         let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return };
         links.give_up_late(rack, self.now);
         let mut send = |node, frame: &[u8]| links.note(node, frame, rack, self.now);
@@ -83,6 +92,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// Takes over what has changed in the rack, and says so to whoever waits for it.
     #[inline]
     pub(super) fn refresh_rack(&mut self) {
+        if M::Access::IS_BY_THREAD {
+            return;
+        }
         let Some(rack) = &mut self.rack else { return };
         rack.refresh(self.now);
         let datagrams = self.datagrams.as_mut().and_then(|datagrams| datagrams.refresh_rack(self.now));

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, time::Instant};
 
 use arrayvec::ArrayVec;
 use minos_base::limits::BURST_MAX;
-use minos_engine::{Mode, Staged, StagedOwned};
+use minos_engine::{Access, Mode, Staged, StagedOwned};
 use minos_proto::native::{
     Flags, Header, Hello, Kind, Malformed, OpFlags, Opcode, Operation, Reason, ReplyRecord, Status,
     WELCOME_BYTES, operations, refusal_of,
@@ -316,6 +316,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             let to = &chunk.to[*to];
             match *lookup {
                 Lookup::Here(ref staged) => self.execute(to, operation, staged.as_ref()),
+                _ if M::Access::IS_BY_THREAD => unreachable!("--rack is refused"),
                 Lookup::There(owner, staged) => self.execute_elsewhere(to, operation, (owner, staged)),
                 Lookup::Copied(owner, staged) => self.execute_copied(to, operation, (owner, staged)),
             }
