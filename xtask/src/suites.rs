@@ -1,8 +1,7 @@
 //! The runs of the gate beside the ordinary tests, each with what must fail beside what must pass.
 
 use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
+    fs, io,
     path::PathBuf,
     process::{Command, Output},
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
@@ -11,15 +10,14 @@ use std::{
 use anyhow::{Context, bail, ensure};
 
 use crate::{
-    command::{Totals, cargo, root, run, run_tests},
+    command::{Totals, cargo, root, run, run_tests, run_tests_at_once},
     setup,
 };
 
 /// Sanitizers need a target of their own, so that build scripts are spared.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The crates with unsafe code below the server, the store, and devices.
-const UNSAFE_CRATES: [&str; 8] =
-    ["-p", "minos-sync", "-p", "minos-region", "-p", "minos-engine", "-p", "minos-device"];
+const UNSAFE_CRATES: &[&str] = &["-pminos-sync", "-pminos-region", "-pminos-engine", "-pminos-device"];
 /// In the names of tests that would touch gigabytes of what a sanitizer keeps beside the memory.
 const HUGE_TESTS: &str = "65536";
 /// The server's tests that need nothing but the server. Named within the workspace, because with `-p` dependencies
@@ -83,7 +81,7 @@ struct Control {
 
 const CONTROLS: [Control; 8] = [
     // Readers do not look whether a writer came between.
-    Control { left_out: VERSION_CHECK, file: "stress", tests: "" },
+    Control { left_out: "version-check", file: "stress", tests: "" },
     // Workers do not give lent connections back.
     Control {
         left_out: "hand-back",
@@ -102,8 +100,6 @@ const CONTROLS: [Control; 8] = [
     // Items on flash do not move.
     Control { left_out: "cold", file: "rack", tests: "flash::cold_items_move" },
 ];
-/// The part that has a build of its own, because a branch for it would slow down the others.
-const VERSION_CHECK: &str = "version-check";
 
 /// Runs the tests of each control without the part that they are there for: all of them must fail.
 pub(crate) fn control() -> anyhow::Result<()> {
@@ -113,15 +109,9 @@ pub(crate) fn control() -> anyhow::Result<()> {
 impl Control {
     fn must_fail(&self) -> anyhow::Result<()> {
         let Self { left_out, file, tests } = self;
-        let cfg = if *left_out == VERSION_CHECK { "minos_no_version_check" } else { "minos_controls" };
-        let build = Self::build(cfg)?;
-        let command = || {
-            let mut command = cargo(&["test", "--workspace", "--test", file, tests]);
-            command.env("RUSTC_WORKSPACE_WRAPPER", &build).env("MINOS_LEFT_OUT", left_out);
-            command
-        };
+        let command = || cargo(&["test", "--workspace", "--test", file, tests]);
         run(command().arg("--no-run"))?;
-        let output = output(&mut command())?;
+        let output = output(command().env("MINOS_LEFT_OUT", left_out))?;
         let text = text(&output);
         ensure!(
             !output.status.success() && text.contains("test result: FAILED. 0 passed"),
@@ -130,35 +120,30 @@ impl Control {
         println!("without {left_out} the tests of {file} failed, as they must");
         Ok(())
     }
-
-    /// A compiler that sets `cfg`. Our own crates alone are built anew, beside the ordinary ones.
-    fn build(cfg: &str) -> anyhow::Result<PathBuf> {
-        let compiler = root().join("target").join(format!("rustc-with-{cfg}"));
-        fs::write(&compiler, format!("#!/bin/sh\nexec \"$@\" --cfg {cfg}\n"))?;
-        fs::set_permissions(&compiler, fs::Permissions::from_mode(0o755))?;
-        Ok(compiler)
-    }
 }
 
 /// Data races. The standard library is not built for it, so its own hand-overs are named as harmless.
 pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
     let options = format!("halt_on_error=1 suppressions={}", suppressions()?.display());
-    let run_tests =
-        |command: &mut Command, totals: &mut Totals| run_tests(command.env("TSAN_OPTIONS", &options), totals);
+    let tests = |arguments: &[&str]| {
+        let mut command = TSAN.cargo(&[&["test"], TSAN.crates, arguments].concat());
+        command.env("TSAN_OPTIONS", &options);
+        command
+    };
+    // All at once, because another choice of crates has other features, and is built once more.
+    run(TSAN.crates().args(["--test", "quick", "--no-run"]))?;
     let skipped = [HUGE_TESTS, "tests::heap", "tests::rebuild", "tests::restart", "tiered::model"];
     let skipped: Vec<_> = skipped.into_iter().flat_map(|name| ["--skip", name]).collect();
-    let one_by_one = ["--", "--test-threads=1"];
-    run_tests(TSAN.crates().args(one_by_one).args(skipped), totals)?;
-    let operations = ["test", "-p", "minos-engine", "--test", "quick", "operations::"];
-    run_tests(&mut TSAN.cargo(&operations), totals)?;
-    // The tier has no unsafe code, but threads that agree on when a segment may be used again.
-    let tier = ["test", "-p", "minos-tier", "--test", "threads"];
-    run_tests(TSAN.cargo(&tier).args(one_by_one), totals)?;
-    let race = ["test", "-p", "minos-sync", "--lib", "control_a_race", "--", "--ignored"];
-    let race = text(&output(&mut TSAN.cargo(&race))?);
+    let one_by_one = [&["--", "--test-threads=1"], &skipped[..]].concat();
+    let units = ["--lib", "--test", "lanes", "--test", "threads"];
+    let both = [&units[..], &["--test", "stress"]].map(|which| tests(&[which, &one_by_one].concat()));
+    run_tests_at_once(both, totals, &mut io::stdout())?;
+    run_tests(&mut tests(&["--test", "quick", "operations::"]), totals)?;
+    let race = ["--lib", "control_a_race", "--", "--ignored"];
+    let race = text(&output(&mut tests(&race))?);
     ensure!(race.contains("ThreadSanitizer: data race"), "a race on purpose was not reported:\n{race}");
     run(&mut TSAN.server())?;
-    run_tests(&mut TSAN.server_tests(), totals)
+    run_tests(TSAN.server_tests().env("TSAN_OPTIONS", &options), totals)
 }
 
 /// A sanitizer of the compiler.
@@ -166,7 +151,8 @@ struct Sanitizer {
     /// The target folder of its builds.
     folder: &'static str,
     flags: &'static str,
-    /// The files of tests of the unsafe crates that have something to show under it.
+    /// The crates, and their files of tests, that have something to show under it.
+    crates: &'static [&'static str],
     tests: &'static [&'static str],
 }
 
@@ -174,11 +160,14 @@ struct Sanitizer {
 const TSAN: Sanitizer = Sanitizer {
     folder: "tsan",
     flags: "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer",
-    tests: &["--test", "stress", "--test", "lanes"],
+    // The tier has no unsafe code, but threads that agree on when a segment may be used again.
+    crates: &["-pminos-sync", "-pminos-region", "-pminos-engine", "-pminos-device", "-pminos-tier"],
+    tests: &["--test", "stress", "--test", "lanes", "--test", "threads"],
 };
 const ASAN: Sanitizer = Sanitizer {
     folder: "asan",
     flags: "-Zsanitizer=address",
+    crates: UNSAFE_CRATES,
     tests: &["--test", "quick", "--test", "stress", "--test", "lanes"],
 };
 
@@ -189,9 +178,9 @@ impl Sanitizer {
         command
     }
 
-    /// The tests of the unsafe crates.
+    /// The tests of the crates.
     fn crates(&self) -> Command {
-        self.cargo(&[&["test"], &UNSAFE_CRATES[..], &["--lib"], self.tests].concat())
+        self.cargo(&[&["test"], self.crates, &["--lib"], self.tests].concat())
     }
 
     /// The build of the server without what it does not need, which would take a minute more.

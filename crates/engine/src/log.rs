@@ -44,6 +44,7 @@ mod tests;
 mod walk;
 
 use crate::position::{Position, PositionBits};
+use minos_base::is_left_out;
 use minos_region::{Offset, Region, View};
 use minos_sync::{ReadWord, horizon};
 use std::{
@@ -162,11 +163,11 @@ impl<B: PositionBits> Log<B> {
 
     /// True if the entry at `position` stayed in place while its bytes were copied. Call it after the copy.
     ///
-    /// With `--cfg minos_no_version_check` the answer is always yes, as that of `version::still`.
+    /// In the control `version-check` the answer is always yes, as that of `version::still`.
     #[inline]
     pub fn is_there(&self, region: &View, position: Position<B>) -> bool {
         let head = Position::from_words(horizon::look_again(self.seen(region, HEAD)));
-        !position.is_before(head) || cfg!(minos_no_version_check)
+        !position.is_before(head) || is_left_out("version-check")
     }
 
     /// True if an entry is in the older half of a log that evicts, or soon will; false if it was evicted.

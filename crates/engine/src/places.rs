@@ -4,7 +4,7 @@ use crate::{
     item::{ItemState, ItemView},
     slot::Slot,
 };
-use minos_base::KeyHash;
+use minos_base::{KeyHash, is_left_out};
 use minos_region::{Geometry, Offset, View};
 use minos_sync::{Access, AnyWriter, ReadWord, horizon};
 use std::fmt::Debug;
@@ -75,9 +75,9 @@ impl<'a> Extent<'a> {
 
     /// True if the value stayed in place while its bytes were copied. Call it after the copy.
     ///
-    /// With `--cfg minos_no_version_check` the answer is always yes, as that of `version::still`.
+    /// In the control `version-check` the answer is always yes, as that of `version::still`.
     pub(crate) fn is_there(&self) -> bool {
-        horizon::look_again(self.mark) == self.expected || cfg!(minos_no_version_check)
+        horizon::look_again(self.mark) == self.expected || is_left_out("version-check")
     }
 }
 

@@ -20,6 +20,7 @@ use crate::{
     facade::{AtomicU64, Ordering, fence},
     word::Word,
 };
+use minos_base::is_left_out;
 
 /// Begins a tenure, or changes it: readers that see `next` see everything written before.
 #[inline]
@@ -54,10 +55,10 @@ pub fn look_again(word: &impl Word) -> u64 {
 
 /// True if the tenure that was `seen` has lasted until everything was read.
 ///
-/// With `--cfg minos_no_version_check` the answer is always true, as that of `version::still`.
+/// In the control `version-check` the answer is always true, as that of `version::still`.
 #[inline]
 pub fn still(word: &impl Word, seen: u64) -> bool {
     // Acquire fence: orders the data loads before the load below, see above.
     fence(Ordering::Acquire);
-    word.load(Ordering::Relaxed) == seen || cfg!(minos_no_version_check)
+    word.load(Ordering::Relaxed) == seen || is_left_out("version-check")
 }

@@ -1,11 +1,10 @@
 //! Readers without a lock run beside a writer that evicts all the time and
 //! a thread that reuses freed segments.
 //!
-//! The control is the same test in a build whose readers do not check the head again; it must fail there:
+//! The control is the same test with readers that do not check the head again; it must fail then:
 //!
 //! ```text
-//! RUSTFLAGS="--cfg minos_no_version_check" CARGO_TARGET_DIR=target/control \
-//!     cargo test -p minos-engine --lib readers_see
+//! MINOS_LEFT_OUT=version-check cargo test -p minos-engine --lib readers_see
 //! ```
 
 use super::{checked::*, *};
