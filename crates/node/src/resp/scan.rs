@@ -108,9 +108,7 @@ fn walk<M: Mode, P>(
     let partitions = cx.store.partitions() as u64;
     let (bucket, partition) = (cursor / partitions, cursor % partitions);
     let next = cx.store.visit(partition as usize, bucket, buckets_max, cx.now, |key, item| {
-        // A rack's node may have copies of items that it does not own.
-        let is_elsewhere = cx.rack.is_some_and(|rack| rack.elsewhere(key, || Intent::Read).is_some());
-        if !is_elsewhere && !Moment::from(item).has_just_passed(cx.clock) {
+        if !is_elsewhere(cx, key) && !Moment::from(item).has_just_passed(cx.clock) {
             f(key);
         }
     });
@@ -119,6 +117,11 @@ fn walk<M: Mode, P>(
         None if partition + 1 < partitions => partition + 1,
         None => 0,
     }
+}
+
+/// True for a key that this node does not own: a rack's node may have copies of such items.
+fn is_elsewhere<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> bool {
+    cx.rack.is_some_and(|rack| rack.elsewhere(key, || Intent::Read).is_some())
 }
 
 /// As [`walk`], with the keys on flash, of as many buckets as have about `keys_max` keys. The command pauses until they are
@@ -136,7 +139,7 @@ fn walk_with_flash<M: Mode, P>(
         return fail(failed_text(Failed::Unreadable));
     }
     let live = walked.keys.iter().filter(|(_, moment)| !moment.has_just_passed(cx.clock));
-    live.for_each(|(key, _)| f(key));
+    live.filter(|(key, _)| !is_elsewhere(cx, key)).for_each(|(key, _)| f(key));
     Ok(walked.next)
 }
 
