@@ -379,7 +379,7 @@ fn scan<M: Mode, P: Placement>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Option<Done<M>> {
-    let cursor = unsigned(call.argument(1))?;
+    let cursor = scan::cursor_of(call.argument(1))?;
     if !cx.holes.is_empty() {
         return Some(pause(Next::Yield));
     }

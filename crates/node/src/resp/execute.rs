@@ -270,7 +270,7 @@ fn unknown(command: &Command<'_>) -> Failure {
 }
 
 /// Redis prints texts as C does: up to a zero byte.
-fn until_nul(text: &[u8]) -> &[u8] {
+pub(super) fn until_nul(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
