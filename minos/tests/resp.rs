@@ -403,12 +403,6 @@ fn connections_are_killed() {
 }
 
 #[test]
-fn a_rack_does_not_serve_it() {
-    let said = common::refusal(&["--resp=127.0.0.1:0", "--rack=r", "--node=0"]);
-    assert!(said.contains("--resp") && said.contains("--rack"), "{said}");
-}
-
-#[test]
 fn slow_requests_are_logged() {
     let (server, _) = start(&["--watch=1"]);
     let mut client = Client::connect(server.address()).unwrap();
