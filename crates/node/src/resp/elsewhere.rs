@@ -587,7 +587,12 @@ pub(super) fn stored(session: &RespSession) -> Translate {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use minos_proto::resp::{Parsed, Version, parse};
+
+    use super::{
+        super::{serve::CHECKED, tests::in_rack_of_two},
+        *,
+    };
 
     #[test]
     fn a_cursor_goes_through_all_nodes() {
@@ -597,6 +602,61 @@ mod tests {
             assert_eq!(with_cursor(&reply(cursor), (node, 3)), Some(reply(expected)), "{cursor} {node}");
         }
         assert_eq!(with_cursor(b"-ERR none\r\n", (0, 3)), None);
+    }
+
+    fn words(words: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        array(words.iter().map(|word| word.as_bytes()), &mut bytes);
+        bytes
+    }
+
+    fn call(bytes: &[u8]) -> Call<'_> {
+        let Parsed::Command(command, _) = parse(bytes, &CHECKED) else { panic!("no command") };
+        Call::of(command).unwrap()
+    }
+
+    #[test]
+    fn a_transaction_that_has_paused_follows_its_keys() {
+        in_rack_of_two(|cx, view, [own, other]| {
+            let mut leaves = |key, is_stepwise| {
+                let mut session = RespSession::new(CHECKED, usize::MAX, 1, None);
+                let queued = words(&["incr", key]);
+                session.transaction = Transaction {
+                    is_executing: true,
+                    is_stepwise,
+                    queued,
+                    commands: 1,
+                    ..Transaction::default()
+                };
+                let done = execute(cx, view, &mut session, &call(&words(&["exec"])), &mut Vec::new());
+                assert_eq!(done.is_some(), !cx.holes.is_empty());
+                cx.holes.take().len()
+            };
+            assert_eq!([leaves(own, false), leaves(other, false), leaves(other, true)], [0, 1, 0]);
+        });
+    }
+
+    #[test]
+    fn a_divided_command_goes_on_only_with_the_same_keys() {
+        in_rack_of_two(|cx, view, [own, other]| {
+            let mut del = |part: &[&str], now: &[&str]| {
+                let mut session = RespSession::new(CHECKED, usize::MAX, 1, None);
+                let part = Part { body: words(part), midway: Midway::of(Version::Two) };
+                (session.progress.done, session.progress.part) = (1, Some(Box::new(part)));
+                let done = execute(cx, view, &mut session, &call(&words(now)), &mut Vec::new());
+                let is_refused = match done {
+                    Some(Err(interrupt)) => {
+                        matches!(*interrupt, Interrupt::Error(text) if *text == *ON_THE_MOVE.as_bytes())
+                    }
+                    _ => panic!("it is executed as one that begins"),
+                };
+                (is_refused, cx.holes.take().len())
+            };
+            assert_eq!(del(&["del", own], &["del", own, other]), (false, 1));
+            assert_eq!(del(&["del", own, other], &["del", own, other]), (true, 0), "one has gone");
+            assert_eq!(del(&["del", own], &["del", own, own]), (true, 0), "one has come");
+            assert_eq!(del(&["del", other], &["del", other, other]), (true, 0), "all have gone");
+        });
     }
 
     #[test]

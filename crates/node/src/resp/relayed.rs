@@ -341,3 +341,31 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     *bytes = rest;
     Some(*front)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::in_rack_of_two, *};
+
+    #[test]
+    fn a_command_that_has_begun_does_not_begin_at_another_node() {
+        in_rack_of_two(|cx, _, [own, other]| {
+            let mut answer = |key: &str, done| {
+                let del = frame(Version::Two, Kind::Command, |bytes| {
+                    compose::array(bytes, 2);
+                    ["DEL", key].iter().for_each(|word| compose::bulk(bytes, word.as_bytes()));
+                });
+                let mut midway = Midway::of(Version::Two);
+                midway.session.progress.done = done;
+                let (mut midway, mut tx) = (Some(Box::new(midway)), Vec::new());
+                let (used, _) = serve(cx, &del, (&mut midway, &mut false), &mut tx);
+                assert_eq!((used, midway.is_some()), (del.len(), false));
+                tx
+            };
+            assert_eq!(answer(own, 0), b"VA 4\r\n:0\r\n\r\n");
+            // The one that has sent it sends it to its owner.
+            assert_eq!(answer(other, 0), NOT_OWNER);
+            let said = answer(other, 1);
+            assert!(said.windows(9).any(|word| word == b"-TRYAGAIN"), "{}", String::from_utf8_lossy(&said));
+        });
+    }
+}
