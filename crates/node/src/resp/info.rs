@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     ops::{self, Context, Placement, counters::Calls},
-    watch::Watch,
+    watch::{CommandTimes, Watch},
 };
 
 /// The sections, in Redis' order.
@@ -72,8 +72,8 @@ struct Facts {
     all: BTreeMap<String, String>,
     is_cache: bool,
     calls: Calls,
-    /// The mean times of commands, in microseconds, by their names.
-    mean_us: BTreeMap<&'static str, f64>,
+    /// The times of commands, estimated, by their names.
+    times: BTreeMap<&'static str, CommandTimes>,
 }
 
 type Emit<'a> = &'a mut dyn FnMut(&str, &str);
@@ -93,8 +93,7 @@ impl Facts {
         let keys = (stats.items + stats.cold_items).saturating_sub(stats.dead_items);
         all.insert("curr_items".to_owned(), keys.to_string());
         let times = cx.admin.watch().map(Watch::commands).unwrap_or_default();
-        let mean_us = times.into_iter().filter_map(|(name, times)| Some((name, times.mean_us()?))).collect();
-        Self { all, is_cache, calls: cx.admin.totals().resp_calls, mean_us }
+        Self { all, is_cache, calls: cx.admin.totals().resp_calls, times }
     }
 
     fn get(&self, name: &str) -> &str {
@@ -159,10 +158,10 @@ impl Facts {
     fn commands(&self, emit: Emit<'_>) {
         for (spec, calls) in self.calls.each() {
             let mut text = format!("calls={calls}");
-            if let Some(mean_us) = self.mean_us.get(spec.name) {
-                let usec = (mean_us * calls as f64) as u64;
+            if let Some(times) = self.times.get(spec.name) {
+                let usec = times.total_us();
                 // Appending to a string does not fail.
-                let _ = write!(text, ",usec={usec},usec_per_call={mean_us:.2}");
+                let _ = write!(text, ",usec={usec:.0},usec_per_call={:.2}", usec / times.calls() as f64);
             }
             emit(&format!("cmdstat_{}", spec.name), &text);
         }
