@@ -403,12 +403,6 @@ fn connections_are_killed() {
 }
 
 #[test]
-fn a_rack_does_not_serve_it() {
-    let said = common::refusal(&["--resp=127.0.0.1:0", "--rack=r", "--node=0"]);
-    assert!(said.contains("--resp") && said.contains("--rack"), "{said}");
-}
-
-#[test]
 fn slow_requests_are_logged() {
     let (server, _) = start(&["--watch=1"]);
     let mut client = Client::connect(server.address()).unwrap();
@@ -427,6 +421,64 @@ fn slow_requests_are_logged() {
     client.send("SLOWLOG GET -1\r\nPING\r\n").unwrap();
     let lines: Vec<_> = std::iter::from_fn(|| client.line().ok().filter(|line| line != "+PONG")).collect();
     assert!(lines.windows(3).any(|lines| lines[0] == "set" && lines[2] == "slow"), "{lines:?}");
+}
+
+/// The lines of `INFO commandstats`.
+fn command_stats(client: &mut Connection) -> Vec<String> {
+    let Reply::Bulk(text) = client.say(&["info", "commandstats"]) else { panic!("no text") };
+    let text = String::from_utf8(text).unwrap();
+    text.lines().filter(|line| line.starts_with("cmdstat_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn calls_of_commands_are_counted() {
+    // None are looked at.
+    let (server, mut memcached) = start(&["--watch=0"]);
+    let mut client = Connection::open(server.address());
+    assert_eq!(client.say(&["set", "k", "1"]), ok());
+    (0..3).for_each(|_| drop(client.say(&["GET", "k"])));
+    client.say(&["getdel", "k", "too many"]);
+    client.say(&["incr", "none", "wrong"]);
+    client.say(&["config", "get", "save"]);
+    for line in [&["multi"][..], &["get", "k"], &["strlen", "k"], &["exec"]] {
+        client.say(line);
+    }
+    memcached.get("k").unwrap();
+    let large = "x".repeat(1_000_000);
+    assert_eq!(set_slowly(&mut client, "large", &large, &[]), ok());
+    assert_eq!(say_keys(&mut client, "exists", 300), Reply::Integer(0));
+    let mut lines = command_stats(&mut client);
+    lines.sort();
+    let expected = [
+        "config|get:calls=1",
+        "exec:calls=1",
+        "exists:calls=1",
+        "get:calls=4",
+        "multi:calls=1",
+        "set:calls=2",
+        "strlen:calls=1",
+    ];
+    assert_eq!(lines, expected.map(|line| format!("cmdstat_{line}")));
+    let Reply::Bulk(all) = client.say(&["info"]) else { panic!("no text") };
+    assert!(!String::from_utf8_lossy(&all).contains("ommandstats"));
+    assert_eq!(client.say(&["config", "resetstat"]), ok());
+    assert_eq!(command_stats(&mut client), ["cmdstat_config|resetstat:calls=1"]);
+    common::stop(server);
+    let (server, _) = start(&["--watch=1"]);
+    let mut client = Connection::open(server.address());
+    // A request is looked at when its reply has left.
+    for _ in 0..2 {
+        client.say(&["get", "k"]);
+    }
+    let lines = command_stats(&mut client);
+    assert!(lines[0].starts_with("cmdstat_get:calls=2,usec="), "{lines:?}");
+    common::stop(server);
+}
+
+/// Says a command with so many keys that there are not; it pauses in between.
+fn say_keys(client: &mut Connection, command: &str, keys: usize) -> Reply {
+    let keys: Vec<String> = (0..keys).map(|key| format!("none{key}")).collect();
+    client.say(&[&[command][..], &keys.iter().map(String::as_str).collect::<Vec<_>>()].concat())
 }
 
 #[test]

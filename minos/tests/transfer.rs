@@ -118,6 +118,8 @@ fn strings_come_from_redis() {
         ("SET \"a b\" xx", "+OK"),
         ("SET short s PX 900500", "+OK"),
         ("LPUSH list element", ":1"),
+        ("LPUSH another element", ":1"),
+        ("HSET hash field value", ":1"),
     ] {
         redis.send(format!("{command}\r\n").as_bytes()).unwrap();
         assert_eq!(redis.line().unwrap(), reply, "{command}");
@@ -130,6 +132,7 @@ fn strings_come_from_redis() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && text.contains("a key of 251 bytes"), "{text}");
     assert!(text.contains("3 items copied") && text.contains("1 refused"), "{text}");
+    assert!(text.contains("3 keys left out that are no strings: 1 hash, 2 list"), "{text}");
     assert_eq!(ask(&ours, b"mg plain v f t\r\n"), "VA 5 f0 t-1");
     assert_eq!(ask(&ours, b"mg YSBi b v\r\n"), "VA 2");
     let short = ask(&ours, b"mg short t\r\n");

@@ -5,7 +5,7 @@ use arrayvec::ArrayVec;
 use minos_base::{FLASH_PAGE_BYTES, FlashSlot, KeyHash};
 use minos_device::{Buffer, Completion, Error, Lane, LaneOptions, Request};
 use minos_engine::Candidates;
-use minos_flash::format::{Fault, Kind, Life, Pages, RECORD_HEADER_BYTES, Record, next_record_hint};
+use minos_flash::format::{Fault, Life, Pages, RECORD_HEADER_BYTES, Record, next_record_hint};
 use minos_sync::prefetch;
 use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
 use thiserror::Error;
@@ -95,17 +95,6 @@ impl Fetch {
         Ok(heads)
     }
 
-    /// Gives `f` the keys of the records with the tags of the slots, or why those of a slot cannot be read.
-    pub(crate) fn names(&self, tier: &Tier, f: &mut impl FnMut(Result<(KeyHash, &[u8]), ReadError>)) {
-        for piece in &self.pieces {
-            match &piece.read {
-                Ok(Some(buffer)) => names_in(buffer, piece, tier, f),
-                Ok(None) => f(Err(ReadError::Device)),
-                Err(error) => f(Err(*error)),
-            }
-        }
-    }
-
     fn verdict<'a>(&'a self, piece: &'a Piece, tier: &Tier) -> Verdict<'a> {
         let bytes = match &piece.read {
             Ok(Some(buffer)) => buffer,
@@ -117,33 +106,6 @@ impl Fetch {
             // The last record of the page is longer than the one that the slot names.
             Ok(None) | Err(Fault::Length(_)) => Verdict::Other,
             Err(_) => Verdict::Failed(ReadError::Rot),
-        }
-    }
-}
-
-/// The keys of the records that begin in a page and have the tag of its slot. What the last one lacks was not read,
-/// because it is longer than the one that the slot names.
-fn names_in(
-    bytes: &[u8],
-    piece: &Piece,
-    tier: &Tier,
-    f: &mut impl FnMut(Result<(KeyHash, &[u8]), ReadError>),
-) {
-    let pages = Pages::new(bytes, offset_of(piece.slot), piece.life, tier.seal);
-    let Ok(stamp) = pages.stamp(0) else { return f(Err(ReadError::Rot)) };
-    let (mut at, mut key) = (usize::from(stamp.first), Vec::new());
-    while at < FLASH_PAGE_BYTES {
-        match pages.record(at) {
-            Ok(Some((record, end))) => {
-                if record.header.kind == Kind::Item && record.header.hash.tag() == piece.slot.tag {
-                    key.clear();
-                    record.key.pieces().for_each(|piece| key.extend_from_slice(piece));
-                    f(Ok((record.header.hash, &key)));
-                }
-                at = end;
-            }
-            Ok(None) | Err(Fault::Length(_)) => return,
-            Err(_) => return f(Err(ReadError::Rot)),
         }
     }
 }

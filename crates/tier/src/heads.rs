@@ -1,13 +1,13 @@
 //! A walk over the table that lists keys, those on flash too: of their records it reads the heads.
 
-use crate::{payload::meta_of, reader::Reader, tier::Tier};
+use crate::{fetch::ReadError, payload::meta_of, reader::Reader, tier::Tier};
 use minos_base::{FLASH_PAGE_BYTES, KeyHash, Seconds, limits::ITEM_KEY_BYTES_MAX};
 use minos_engine::{Candidates, ItemMeta, Lookup};
 use minos_flash::format::{Kind, RecordHeader, Span};
 use std::collections::BTreeMap;
 
 /// Pages of a record that hold its header and the longest key.
-const HEAD_PAGES: u64 = (ITEM_KEY_BYTES_MAX / FLASH_PAGE_BYTES + 2) as u64;
+pub(crate) const HEAD_PAGES: u64 = (ITEM_KEY_BYTES_MAX / FLASH_PAGE_BYTES + 2) as u64;
 
 /// The beginning of a record on flash that a slot may name.
 #[derive(Clone, Debug)]
@@ -24,6 +24,12 @@ impl Head {
     pub(crate) fn of(header: &RecordHeader, key: Span<'_>) -> Self {
         let (hash, sequence, kind) = (header.hash, header.sequence, header.kind);
         Self { hash, key: key.to_vec().into(), sequence, kind, meta: meta_of(header, 0) }
+    }
+
+    /// The key of an item, or the error that it has rotted. Only the head is verified.
+    pub(crate) fn name(&self, tier: &Tier) -> Option<Result<(KeyHash, &[u8]), ReadError>> {
+        let is_sound = tier.engine.hash(&self.key) == self.hash;
+        (self.kind == Kind::Item).then(|| is_sound.then_some((self.hash, &*self.key)).ok_or(ReadError::Rot))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use crate::{
     fetch::{Busy, Fetch, ReadError},
+    heads::HEAD_PAGES,
     reader::{Found, Reader, Sought},
+    tier::Tier,
 };
 use minos_base::{FlashSlot, KeyHash, Seconds};
 use minos_engine::Candidates;
@@ -62,17 +64,21 @@ impl Reader {
         is_over: &dyn Fn() -> bool,
         f: &mut impl FnMut(Result<(KeyHash, &[u8]), ReadError>),
     ) -> Result<(), WaitError> {
+        let mut name = |fetch: &Fetch, tier: &Tier| match fetch.heads(tier) {
+            Ok(heads) => heads.iter().filter_map(|head| head.name(tier)).for_each(&mut *f),
+            Err(error) => f(Err(error)),
+        };
         for slot in slots {
             loop {
                 let epoch = self.fetcher.enter();
                 let seen = Candidates::from_iter([*slot]);
-                match self.fetcher.start((0, epoch), (KeyHash(0), &[]), &seen, u64::MAX) {
+                match self.fetcher.start((0, epoch), (KeyHash(0), &[]), &seen, HEAD_PAGES) {
                     Ok(()) => break,
-                    Err(Busy) => self.drain(is_over, |fetch, tier| fetch.names(tier, f))?,
+                    Err(Busy) => self.drain(is_over, &mut name)?,
                 }
             }
         }
-        self.drain(is_over, |fetch, tier| fetch.names(tier, f))
+        self.drain(is_over, name)
     }
 
     /// Finds the item of a key, and gives it to `f` if it is on flash.
@@ -110,7 +116,7 @@ impl Reader {
     fn drain(
         &mut self,
         is_over: &dyn Fn() -> bool,
-        mut f: impl FnMut(&Fetch, &crate::Tier),
+        mut f: impl FnMut(&Fetch, &Tier),
     ) -> Result<(), WaitError> {
         while self.under_way() > 0 {
             self.submit_and_wait(is_over)?;

@@ -254,10 +254,6 @@ impl ServeOptions {
     fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {
         let missing = [
             (
-                !self.resp.is_empty() && self.rack.rack.is_some() && self.flash.flash.is_some(),
-                "--resp: a node of a rack with --flash does not serve Redis' protocol; it goes without one of them",
-            ),
-            (
                 self.io == Io::Uring,
                 "--io uring: removed for TCP in 0.1.0 (November 2026), because it saved less than 15 % of the \
                  server's processor time (docs/performance.md). Use --io epoll",

@@ -40,6 +40,11 @@ struct Item {
 trait Source {
     /// The next items, possibly none; `None` at the end.
     fn next(&mut self) -> anyhow::Result<Option<Vec<Item>>>;
+
+    /// The number and kind of what was left out, if anything was.
+    fn left_out(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Takes items.
@@ -181,6 +186,7 @@ fn pump(source: &mut dyn Source, sink: &mut dyn Sink) -> anyhow::Result<()> {
     }
     sink.finish()?;
     eprintln!("{items} items copied, {} MB; {refused} refused", bytes / 1_000_000);
+    source.left_out().iter().for_each(|text| eprintln!("{text}"));
     ensure!(refused == 0, "{refused} items were refused");
     Ok(())
 }

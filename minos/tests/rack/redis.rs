@@ -1,5 +1,7 @@
 //! Redis' clients of a rack: one store from any node, and exact counts while micro-shards move.
 
+#[path = "../resp_differential/cold.rs"]
+mod cold;
 #[path = "../resp_differential/wire.rs"]
 mod wire;
 
@@ -7,21 +9,39 @@ use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     thread,
+    time::{Duration, Instant},
 };
 
+use tempfile::TempDir;
 use wire::{Connection, Reply, array};
 
-use crate::up::{Rack, free_ports};
+use crate::up::{PATIENCE, Rack, free_ports};
 
 const COUNTERS: usize = 6;
 /// Moves of every counter's micro-shard.
 const ROUNDS: usize = 30;
+/// The same above flash, which is read once for each.
+const COLD_ROUNDS: usize = 10;
+/// Keys that are on flash.
+const COLD_KEYS: usize = 120;
 
 /// A rack, and the addresses of its nodes for Redis' clients.
 fn rack(nodes: usize, options: &[&str]) -> (Rack, Vec<SocketAddr>) {
     let first = free_ports(nodes);
     let rack = Rack::up(nodes, &[&["--resp", &first.to_string()], options].concat());
     (rack, (0..nodes as u16).map(|node| SocketAddr::from(([127, 0, 0, 1], first + node))).collect())
+}
+
+/// Two nodes above flash, in the folder.
+fn rack_above_flash(folder: &TempDir, unit_size: &str) -> (Rack, Vec<SocketAddr>) {
+    let flash = format!("{}:64m", folder.path().display());
+    let options = ["--unit-size", unit_size, "--memory", cold::MEMORY, "--flash", &flash];
+    rack(2, &[&options[..], &["--", "--max-item-size=64k"]].concat())
+}
+
+/// Items that its nodes have read from flash.
+fn cold_reads(rack: &Rack) -> u64 {
+    (0..2).map(|node| cold::reads(&mut rack.client(node))).sum()
 }
 
 fn bulk(text: impl AsRef<[u8]>) -> Reply {
@@ -103,6 +123,91 @@ fn redis_clients_of_any_node_see_one_store() {
         }
         let tracking = clients[0].say(&["client", "tracking", "on"]);
         assert!(matches!(tracking, Reply::Error(text) if text.contains("rack")));
+        assert_eq!(clients[0].say(&["flushall"]), ok());
+        clients.iter_mut().for_each(|client| assert_eq!(client.say(&["dbsize"]), Reply::Integer(0)));
+    }
+}
+
+/// The value of a key on flash; some are long.
+fn cold_value(number: usize) -> String {
+    format!("value {number} ").repeat(if number.is_multiple_of(10) { 3000 } else { 20 })
+}
+
+/// Sends all commands at once; returns their replies.
+fn say_all(client: &mut Connection, commands: impl Iterator<Item = String>) -> Vec<Reply> {
+    let words = |line: &String| line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+    let commands: Vec<_> = commands.collect();
+    client.send(&commands.iter().flat_map(|line| array(&words(line))).collect::<Vec<_>>(), usize::MAX);
+    commands.iter().map(|line| client.reply().unwrap_or_else(|| panic!("no reply to {line}"))).collect()
+}
+
+/// Commands for keys of both nodes, by one client or the other. All their keys are on flash.
+type ColdStep = fn(&mut [Connection], &[String]);
+
+const COLD_STEPS: [(&str, ColdStep); 6] = [
+    ("get", |clients, keys| {
+        let found = say_all(&mut clients[0], keys.iter().map(|key| format!("get {key}")));
+        assert!(found.into_iter().enumerate().all(|(at, reply)| reply == bulk(cold_value(at))));
+    }),
+    ("mget", |clients, keys| {
+        let values = (0..keys.len()).map(|at| bulk(cold_value(at))).collect();
+        assert_eq!(say_with(&mut clients[1], "mget", keys), Reply::Elements(b'*', values));
+    }),
+    ("exists", |clients, keys| {
+        let (count, keys) = (Reply::Integer(keys.len() as i64), [keys, &list("none", 9)].concat());
+        assert_eq!(say_with(&mut clients[0], "exists", &keys), count);
+    }),
+    ("watch and exec", |clients, keys| {
+        for (at, key) in keys.iter().enumerate() {
+            let [client, other] = clients else { panic!("two clients") };
+            let lines = [format!("watch {key}"), "multi".to_owned(), format!("strlen {key}")];
+            say_all(client, lines.into_iter().chain([format!("append {key} !")]));
+            let bytes = cold_value(at).len() as i64;
+            let done = Reply::Elements(b'*', vec![Reply::Integer(bytes), Reply::Integer(bytes + 1)]);
+            assert_eq!(client.say(&["exec"]), done);
+            client.say(&["watch", key]);
+            other.say(&["append", key, "!"]);
+            let lines = ["multi".to_owned(), format!("del {key}"), "exec".to_owned()];
+            assert_eq!(say_all(client, lines.into_iter())[2], Reply::Null);
+        }
+    }),
+    ("strlen and append", |clients, keys| {
+        let lines = keys.iter().flat_map(|key| [format!("strlen {key}"), format!("append {key} ?")]);
+        let replies = say_all(&mut clients[1], lines);
+        for (at, two) in replies.chunks(2).enumerate() {
+            let bytes = cold_value(at).len() as i64 + 2;
+            assert_eq!(two, [Reply::Integer(bytes), Reply::Integer(bytes + 1)]);
+        }
+    }),
+    ("del", |clients, keys| {
+        let keys = [keys, &list("none", 9)].concat();
+        assert_eq!(say_with(&mut clients[1], "del", &keys), Reply::Integer(keys.len() as i64 - 9));
+    }),
+];
+
+#[test]
+fn redis_clients_find_what_is_on_flash_at_every_node() {
+    for unit_size in ["1", "2"] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (rack, nodes) = rack_above_flash(&folder, unit_size);
+        let mut clients: Vec<_> = nodes.iter().map(|node| Connection::open(*node)).collect();
+        let keys = list("k", COLD_KEYS);
+        for (at, key) in keys.iter().enumerate() {
+            assert_eq!(clients[at % 2].say(&["set", key, &cold_value(at)]), ok());
+        }
+        for (turn, (what, step)) in COLD_STEPS.into_iter().enumerate() {
+            cold::push_out(&mut clients[turn % 2]);
+            let before = cold_reads(&rack);
+            step(&mut clients, &keys);
+            let reads = cold_reads(&rack) - before;
+            assert!(reads >= COLD_KEYS as u64, "{what}: the control: {reads} items were read from flash");
+            let left = if what == "del" { 0 } else { COLD_KEYS };
+            assert_eq!(clients[turn % 2].say(&["dbsize"]), Reply::Integer(left as i64), "{what}");
+            let mut expected: Vec<_> = keys[..left].iter().map(|key| key.as_bytes().to_vec()).collect();
+            expected.sort();
+            assert_eq!(scanned(&mut clients[turn % 2]), expected, "{what}");
+        }
+        cold::fill(&mut clients[0]);
         assert_eq!(clients[0].say(&["flushall"]), ok());
         clients.iter_mut().for_each(|client| assert_eq!(client.say(&["dbsize"]), Reply::Integer(0)));
     }
@@ -196,38 +301,92 @@ fn count(node: SocketAddr, way: usize, done: &[AtomicU64], doubtful: &AtomicU64,
     }
 }
 
+/// Sets keys, counts them, and deletes them, until it is over. Unless the reply is an error, a count is exact; `exact` is the
+/// number of those.
+fn set_and_delete(node: SocketAddr, exact: &AtomicU64, is_over: &AtomicBool) {
+    let mut client = Connection::open(node);
+    let keys = list("d", 20);
+    let pairs: Vec<String> = keys.iter().flat_map(|key| [key.clone(), "x".repeat(1000)]).collect();
+    while !is_over.load(Relaxed) {
+        let is_set = say_with(&mut client, "mset", &pairs) == ok();
+        cold::fill(&mut client);
+        for command in ["exists", "del"] {
+            match say_with(&mut client, command, &keys) {
+                Reply::Integer(count) if is_set => {
+                    assert_eq!(count, keys.len() as i64, "{command}");
+                    exact.fetch_add(1, Relaxed);
+                }
+                // Some may be gone.
+                Reply::Error(_) => break,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Counts by four clients while the micro-shards move, until that is enough after so many moves of each; another thread does
+/// what `beside` does.
+fn count_while_moving(
+    (rack, nodes): &(Rack, Vec<SocketAddr>),
+    is_enough: impl Fn(usize) -> bool,
+    beside: impl Fn(&AtomicBool) + Sync,
+) {
+    let done: Vec<AtomicU64> = (0..COUNTERS).map(|_| AtomicU64::new(0)).collect();
+    let (doubtful, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| beside(&is_over));
+        for (node, way) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            let (node, done, doubtful, is_over) = (nodes[node], &done, &doubtful, &is_over);
+            scope.spawn(move || count(node, way, done, doubtful, is_over));
+        }
+        for round in 0.. {
+            if is_enough(round) {
+                break;
+            }
+            for key in list("c", COUNTERS).iter().chain(&list("d", 20)) {
+                rack.operate(&format!("move {} {}", rack.micro_shard(key), (round + 1) % 2));
+            }
+            while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
+                thread::yield_now();
+            }
+        }
+        is_over.store(true, Relaxed);
+    });
+    let mut client = Connection::open(nodes[0]);
+    for (counter, done) in done.iter().enumerate() {
+        let Reply::Bulk(value) = client.say(&["get", &format!("c{counter}")]) else { panic!("it is gone") };
+        let value: u64 = String::from_utf8(value).unwrap().parse().unwrap();
+        let (done, doubtful) = (done.load(Relaxed), doubtful.load(Relaxed));
+        assert!(
+            (done..=done + doubtful).contains(&value),
+            "{counter}: {value} of {done}, {doubtful} in doubt"
+        );
+    }
+}
+
 #[test]
 fn counts_are_exact_while_micro_shards_move() {
     for options in [&[][..], &["--unit-size", "1"]] {
-        let (rack, nodes) = rack(2, options);
-        let done: Vec<AtomicU64> = (0..COUNTERS).map(|_| AtomicU64::new(0)).collect();
-        let (doubtful, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
-        thread::scope(|scope| {
-            for (node, way) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
-                let (node, done, doubtful, is_over) = (nodes[node], &done, &doubtful, &is_over);
-                scope.spawn(move || count(node, way, done, doubtful, is_over));
+        count_while_moving(&rack(2, options), |round| round == ROUNDS, |_| {});
+    }
+}
+
+#[test]
+fn counts_are_exact_while_cold_micro_shards_move() {
+    for unit_size in ["1", "2"] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let both = rack_above_flash(&folder, unit_size);
+        let (exact, begun) = (AtomicU64::new(0), Instant::now());
+        // What has moved is in memory: the keys are to be pushed out of it in between.
+        let is_enough = |round: usize| {
+            while exact.load(Relaxed) < 2 * round as u64 {
+                assert!(begun.elapsed() < PATIENCE, "no exact counts, {} cold reads", cold_reads(&both.0));
+                thread::sleep(Duration::from_millis(1));
             }
-            for round in 0..ROUNDS {
-                for key in list("c", COUNTERS) {
-                    rack.operate(&format!("move {} {}", rack.micro_shard(&key), (round + 1) % 2));
-                }
-                while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
-                    thread::yield_now();
-                }
-            }
-            is_over.store(true, Relaxed);
-        });
-        let mut client = Connection::open(nodes[0]);
-        for (counter, done) in done.iter().enumerate() {
-            let Reply::Bulk(value) = client.say(&["get", &format!("c{counter}")]) else {
-                panic!("it is gone")
-            };
-            let value: u64 = String::from_utf8(value).unwrap().parse().unwrap();
-            let (done, doubtful) = (done.load(Relaxed), doubtful.load(Relaxed));
-            assert!(
-                (done..=done + doubtful).contains(&value),
-                "{counter}: {value} of {done}, {doubtful} in doubt"
-            );
-        }
+            // They move while they are there, are in memory or on flash, are counted, or are deleted.
+            thread::sleep(Duration::from_millis(round as u64 * 37 % 200));
+            round >= COLD_ROUNDS && cold_reads(&both.0) >= 100
+        };
+        count_while_moving(&both, is_enough, |is_over| set_and_delete(both.1[0], &exact, is_over));
     }
 }

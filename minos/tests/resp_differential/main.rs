@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod cold;
 mod commands;
 mod wire;
 
@@ -13,11 +14,12 @@ use std::{
     io::{BufRead as _, BufReader},
     net::{SocketAddr, TcpListener},
     process::{self, Child, Stdio},
+    sync::atomic::{AtomicU16, Ordering::Relaxed},
     time::Instant,
 };
 
 use minos_base::seeded;
-use minos_testkit::Server;
+use minos_testkit::{Client, Server};
 use rand::RngExt as _;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -108,12 +110,13 @@ type Alteration = fn(&mut Reply);
 const REMOVING: [&[u8]; 9] =
     [b"flushall", b"del", b"unlink", b"getdel", b"rename", b"renamenx", b"expire", b"expireat", b"pexpireat"];
 
-/// Runs a sequence against both, whose connections go to these addresses.
+/// Runs a sequence against both, whose connections go to these addresses. Calls `before` with the number of each batch.
 fn run(
     addresses: [[SocketAddr; 2]; 2],
     version: &str,
     (seed, batches): (u64, &[Batch]),
     alter: Alteration,
+    mut before: impl FnMut(usize),
 ) -> Result<(), String> {
     let (mut random, begun) = (seeded(seed), Instant::now());
     let mut sides = addresses.map(|address| Side::new(address, version));
@@ -121,6 +124,7 @@ fn run(
     let mut queued: [Vec<Comparison>; 2] = Default::default();
     let mut has_removed = false;
     for (number, batch) in batches.iter().enumerate() {
+        before(number);
         let piece_bytes = *[3, 50, 5000].get(random.random_range(0..6_usize)).unwrap_or(&usize::MAX);
         let [left, mut right] = sides.each_mut().map(|side| side.exchange(batch, piece_bytes));
         right.iter_mut().flatten().for_each(alter);
@@ -249,7 +253,7 @@ fn compare(options: &[&str], version: &str) {
     let mut differences = Vec::new();
     for seed in first..first + SEQUENCES {
         let batches = sequence(seed);
-        let Err(found) = run(addresses, version, (seed, &batches), |_| {}) else { continue };
+        let Err(found) = run(addresses, version, (seed, &batches), |_| {}, |_| {}) else { continue };
         differences.push(match differences.is_empty() {
             true => shortened(addresses, version, (seed, batches), found),
             false => format!("seed {seed}, {found}"),
@@ -273,7 +277,7 @@ fn shortened(
     while let Some((at, inner)) = places.pop() {
         let mut fewer = batches.clone();
         fewer[at].commands.remove(inner);
-        if let Err(difference) = run(addresses, version, (seed, &fewer), |_| {}) {
+        if let Err(difference) = run(addresses, version, (seed, &fewer), |_| {}, |_| {}) {
             (batches, found) = (fewer, difference);
         }
     }
@@ -299,21 +303,31 @@ fn minos_answers_like_redis() {
 struct Rack {
     process: Child,
     nodes: [SocketAddr; 2],
+    /// Addresses for memcached's clients.
+    memcached: [SocketAddr; 2],
 }
 
 impl Rack {
-    fn up(options: &[&str]) -> Self {
+    /// A rack with these options, whose nodes have others besides.
+    fn up(options: &[&str], of_nodes: &[&str]) -> Self {
         let first = free_ports();
         let mut command = process::Command::new(common::program());
-        command.args(["rack", "up", "-n2", "--memory=64m", "--ends-with-parent"]).args(options);
+        command.args(["rack", "up", "-n2", "--ends-with-parent"]).args(options);
         command.arg(format!("--base-port={first}")).arg(format!("--resp={}", first + 2));
-        command.args(["--", "--rack-timeout=60s", "--max-buffer=64m", "--slow-threshold=1h"]);
+        command.args(["--", "--rack-timeout=60s", "--max-buffer=64m", "--slow-threshold=1h"]).args(of_nodes);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let nodes = [2, 3].map(|port| SocketAddr::from(([127, 0, 0, 1], first + port)));
-        let rack = Self { process, nodes };
+        let [memcached, nodes] =
+            [0, 2].map(|from| [from, from + 1].map(|port| SocketAddr::from(([127, 0, 0, 1], first + port))));
+        let rack = Self { process, nodes, memcached };
         assert_eq!(lines.take(2).count(), 2, "the rack does not start");
         rack
+    }
+
+    /// Items that were read from flash.
+    fn cold_reads(&self) -> u64 {
+        let of_node = |node| cold::reads(&mut Client::connect(node).unwrap());
+        self.memcached.into_iter().map(of_node).sum()
     }
 }
 
@@ -327,37 +341,80 @@ impl Drop for Rack {
 
 /// The first of four free ports in a row.
 fn free_ports() -> u16 {
-    let mut first = 20_000 + (process::id() % 2000) as u16 * 8;
+    // Tests that run at the same time take other ports.
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    while !(first..first + 4).all(is_free) {
-        first += 4;
+    loop {
+        let first = 20_000 + (process::id() % 2000) as u16 * 8 + TAKEN.fetch_add(4, Relaxed);
+        if (first..first + 4).all(is_free) {
+            return first;
+        }
     }
-    first
 }
 
 /// Commands for two keys that cannot be divided, and for all keys, which a rack refuses.
 const UNDIVIDED: [&[u8]; 7] = [b"rename", b"renamenx", b"copy", b"lcs", b"msetnx", b"keys", b"randomkey"];
 
+/// The sequence of a seed, of the commands that a rack takes.
+fn divisible_sequence(seed: u64) -> Vec<Batch> {
+    let mut batches = sequence(seed);
+    batches.iter_mut().for_each(|batch| {
+        batch.commands.retain(|command| !UNDIVIDED.contains(&&*command.words[0].to_ascii_lowercase()));
+    });
+    batches
+}
+
 #[test]
 fn minos_answers_like_redis_in_a_rack() {
     let rival = redis();
     for (options, version) in [(&[][..], "2"), (&["--unit-size=1"], "3")] {
-        let rack = Rack::up(options);
+        let rack = Rack::up(&[&["--memory=64m"], options].concat(), &[]);
         let sides = [[rival.address(); 2], rack.nodes];
         let differences: Vec<String> = (1..=SEQUENCES / 2)
             .filter_map(|seed| {
-                let mut batches = sequence(seed);
-                batches.iter_mut().for_each(|batch| {
-                    batch
-                        .commands
-                        .retain(|command| !UNDIVIDED.contains(&&*command.words[0].to_ascii_lowercase()));
-                });
-                run(sides, version, (seed, &batches), |_| {})
-                    .err()
-                    .map(|found| format!("seed {seed}, {found}"))
+                let found = run(sides, version, (seed, &divisible_sequence(seed)), |_| {}, |_| {}).err()?;
+                Some(format!("seed {seed}, {found}"))
             })
             .collect();
         assert!(differences.is_empty(), "RESP{version}, {options:?}:\n{}", differences.join("\n"));
+    }
+}
+
+/// Longest argument above flash: memory is small.
+const WORD_BYTES_MAX: usize = 20_000;
+const COLD_SEQUENCES: u64 = 5;
+/// Batches after which all keys are on flash alone.
+const COLD_EVERY: usize = 4;
+
+#[test]
+fn minos_answers_like_redis_in_a_rack_above_flash() {
+    let rival = redis();
+    for (unit, version) in [("--unit-size=2", "2"), ("--unit-size=1", "3")] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let [dir, flash] =
+            ["--dir=", "--flash="].map(|option| format!("{option}{}", folder.path().display()));
+        let options = [unit, "--memory", cold::MEMORY, &dir, &format!("{flash}:64m")];
+        let rack = Rack::up(&options, &["--max-item-size=64k"]);
+        let sides = [[rival.address(); 2], rack.nodes];
+        let mut pushers = rack.nodes.map(Connection::open);
+        let (mut differences, mut reads) = (Vec::new(), 0);
+        for seed in 1..=COLD_SEQUENCES {
+            let mut batches = divisible_sequence(seed);
+            let commands = batches.iter_mut().flat_map(|batch| &mut batch.commands);
+            commands.flat_map(|command| &mut command.words).for_each(|word| word.truncate(WORD_BYTES_MAX));
+            let mut since = rack.cold_reads();
+            let between = |number: usize| {
+                if number.is_multiple_of(COLD_EVERY) {
+                    reads += rack.cold_reads() - since;
+                    cold::push_out(&mut pushers[number % 2]);
+                    since = rack.cold_reads();
+                }
+            };
+            let found = run(sides, version, (seed, &batches), |_| {}, between);
+            differences.extend(found.err().map(|found| format!("seed {seed}, {found}")));
+        }
+        assert!(differences.is_empty(), "RESP{version}, {unit}:\n{}", differences.join("\n"));
+        assert!(reads > 10 * COLD_SEQUENCES, "the control: {reads} items were read from flash");
     }
 }
 
@@ -427,10 +484,11 @@ fn altered_replies_are_found() {
     let (left, right) = (redis(), redis());
     let addresses = [left.address(), right.address()].map(|address| [address; 2]);
     for (what, alter) in alterations {
-        let is_found = (1..40).any(|seed| run(addresses, "2", (seed, &sequence(seed)), alter).is_err());
+        let is_found =
+            (1..40).any(|seed| run(addresses, "2", (seed, &sequence(seed)), alter, |_| {}).is_err());
         assert!(is_found, "not found: {what}");
     }
     for seed in 1..20 {
-        run(addresses, "2", (seed, &sequence(seed)), |_| {}).unwrap();
+        run(addresses, "2", (seed, &sequence(seed)), |_| {}, |_| {}).unwrap();
     }
 }

@@ -16,7 +16,7 @@ use crate::ops::receiving::{ReceivePermit, Receiving};
 use crate::ops::{
     Admin, Context, Finished, LINE_END, LargeStore, Next, Placement, Prefixes, Work, flush_if_due,
 };
-use crate::rack::{Forward, Holes, NOWHERE, Owner};
+use crate::rack::{Forward, Holes, NOWHERE, Owner, RackView};
 use crate::resp::{self, RespSession};
 use crate::server::settings::SettingError;
 use crate::tcp::queue::VISIT_REQUESTS_MAX;
@@ -199,6 +199,27 @@ impl<M: Mode> Session<M> {
     /// Sends `text` and returns the replies as text.
     pub(crate) fn say(&mut self, text: &str) -> String {
         String::from_utf8_lossy(&self.send(text)).into_owned()
+    }
+
+    /// Calls `f` as a worker of a node of `rack` does.
+    pub(crate) fn in_rack<R>(
+        &mut self,
+        rack: &RackView<M>,
+        f: impl FnOnce(&mut Context<'_, M, UpTo>) -> R,
+    ) -> R {
+        f(&mut Context {
+            store: &self.store,
+            clock: &self.clock,
+            now: self.now,
+            counters: &self.desk.counters,
+            placement: &mut self.placement,
+            admin: &self.desk,
+            prefixes: None,
+            fetched: None,
+            rack: Some(rack),
+            probe: &self.probe,
+            holes: Holes::default(),
+        })
     }
 
     /// Processes the input as far as possible; true if there may be more to do.

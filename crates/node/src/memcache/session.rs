@@ -7,6 +7,7 @@ use minos_proto::memcache::{Limits, Request, Resume, binary, compose::MetaFacts}
 use super::answer::Answer;
 use crate::access::Guard;
 use crate::ops::{Cold, Context, Facts, Fetch, Next, Work};
+use crate::resp;
 
 /// The memcached protocol's state of one connection.
 pub(crate) struct MemcacheSession {
@@ -29,6 +30,8 @@ pub(crate) struct MemcacheSession {
     pub(crate) awaits_hello: bool,
     /// The other end is another node, which forwards only what belongs here.
     pub(crate) is_peer: bool,
+    /// The command of a Redis client that it has forwarded, and that waits for flash.
+    pub(super) midway: Option<Box<resp::Midway>>,
     /// Who it is, if the server has users.
     pub(crate) guard: Option<Box<Guard>>,
     /// The last command parsed is a line of keys that goes on.
@@ -58,6 +61,7 @@ impl MemcacheSession {
             has_changed: false,
             awaits_hello: false,
             is_peer: false,
+            midway: None,
             guard: None,
             goes_on: false,
             wire: None,

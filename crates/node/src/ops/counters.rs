@@ -1,6 +1,11 @@
 //! A worker's counters of commands, under memcached's names.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::{
+    array,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use minos_proto::resp::{Id, Spec, TABLE};
 
 /// A counter that one thread changes and any thread may read.
 #[derive(Debug, Default)]
@@ -50,31 +55,90 @@ macro_rules! worker_counters {
 }
 pub(crate) use worker_counters;
 
+/// Commands of Redis' protocol, by their [`Id`].
+#[derive(Debug)]
+pub(crate) struct RespCalls([Counter; TABLE.len()]);
+
+impl Default for RespCalls {
+    fn default() -> Self {
+        Self(array::from_fn(|_| Counter::default()))
+    }
+}
+
+impl RespCalls {
+    /// Counts a command that has been executed.
+    #[inline]
+    pub(crate) fn count(&self, id: Id) {
+        self.0[id as usize].count();
+    }
+}
+
+/// The same, summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Calls([u64; TABLE.len()]);
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self([0; TABLE.len()])
+    }
+}
+
+impl Calls {
+    fn add(&mut self, calls: &RespCalls) {
+        self.0.iter_mut().zip(&calls.0).for_each(|(sum, count)| *sum = sum.wrapping_add(count.value()));
+    }
+
+    fn since(&self, earlier: &Self) -> Self {
+        Self(array::from_fn(|at| self.0[at].wrapping_sub(earlier.0[at])))
+    }
+
+    fn sum(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// The commands that have been executed, and how often.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static Spec, u64)> {
+        TABLE.iter().zip(self.0).filter(|(_, calls)| *calls > 0)
+    }
+}
+
 /// Declares the counters once: the fields, their sums, and their names in `stats`, in memcached's order.
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// The counters of one worker.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $($(#[$doc])* pub(crate) $name: Counter,)* }
+        pub(crate) struct Counters {
+            $($(#[$doc])* pub(crate) $name: Counter,)*
+            /// Commands of Redis' protocol.
+            pub(crate) resp_calls: RespCalls,
+        }
 
         /// The summed counters of several workers.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub(crate) struct Totals { $($(#[$doc])* pub(crate) $name: u64,)* }
+        pub(crate) struct Totals {
+            $($(#[$doc])* pub(crate) $name: u64,)*
+            /// Commands of Redis' protocol.
+            pub(crate) resp_calls: Calls,
+        }
 
         impl Totals {
             /// Adds a worker's counters.
             pub(crate) fn add(&mut self, counters: &Counters) {
                 $(self.$name = self.$name.wrapping_add(counters.$name.value());)*
+                self.resp_calls.add(&counters.resp_calls);
             }
 
             /// The difference since `earlier`.
             pub(crate) fn since(&self, earlier: &Self) -> Self {
-                Self { $($name: self.$name.wrapping_sub(earlier.$name),)* }
+                Self {
+                    $($name: self.$name.wrapping_sub(earlier.$name),)*
+                    resp_calls: self.resp_calls.since(&earlier.resp_calls),
+                }
             }
 
             /// Every total with its name.
             pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
+                [$((stringify!($name), self.$name),)* ("resp_commands", self.resp_calls.sum())].into_iter()
             }
         }
     };
@@ -133,8 +197,6 @@ counters! {
     bytes_written,
     /// Values stored.
     total_items,
-    /// Commands of Redis' protocol.
-    resp_commands,
     /// Error replies of Redis' protocol.
     resp_errors,
     /// Commands of Redis' protocol with a key that is empty or too long.
@@ -150,12 +212,20 @@ mod tests {
         let workers = [Counters::default(), Counters::default()];
         workers[0].cmd_get.count();
         workers[1].cmd_get.add(4);
+        workers.iter().for_each(|counters| counters.resp_calls.count(Id::Get));
         let mut totals = Totals::default();
         workers.iter().for_each(|counters| totals.add(counters));
         assert_eq!(totals.cmd_get, 5);
         workers[0].cmd_get.count();
+        workers[0].resp_calls.count(Id::Set);
         let mut later = Totals::default();
         workers.iter().for_each(|counters| later.add(counters));
-        assert_eq!(later.since(&totals).all().find(|(name, _)| *name == "cmd_get"), Some(("cmd_get", 1)));
+        let since = later.since(&totals);
+        assert_eq!(since.all().find(|(name, _)| *name == "cmd_get"), Some(("cmd_get", 1)));
+        let calls = |totals: &Totals| {
+            totals.resp_calls.each().map(|(spec, calls)| (spec.name, calls)).collect::<Vec<_>>()
+        };
+        assert_eq!((calls(&later), calls(&since)), (vec![("get", 2), ("set", 1)], vec![("set", 1)]));
+        assert_eq!(later.all().last(), Some(("resp_commands", 3)));
     }
 }

@@ -168,15 +168,27 @@ fn get<M: Mode, P>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    let patterns: Vec<Vec<u8>> = call.command.arguments(2).map(<[u8]>::to_ascii_lowercase).collect();
-    if patterns.iter().any(|pattern| pattern.len() > glob::PATTERN_BYTES_MAX) {
+    let asked = call.command.arguments(2);
+    if asked.clone().any(|asked| asked.len() > glob::PATTERN_BYTES_MAX) {
         return fail("ERR pattern is longer than 1024 bytes");
     }
-    let mut options = options(cx);
-    options.retain(|(name, _)| patterns.iter().any(|pattern| glob::matches(pattern, name.as_bytes())));
-    compose::map(tx, options.len(), session.version);
-    for (name, value) in options {
-        compose::bulk(tx, name.as_bytes());
+    let (mut left, mut found) = (options(cx), Vec::new());
+    for asked in asked {
+        let (pattern, is_pattern) =
+            (asked.to_ascii_lowercase(), asked.iter().any(|byte| b"[*?".contains(byte)));
+        left.retain(|(name, value)| {
+            let own = name.as_bytes();
+            let is_meant = if is_pattern { glob::matches(&pattern, own) } else { pattern == own };
+            if is_meant {
+                // A name is answered in the letters in which it was asked for.
+                found.push((if is_pattern { own } else { asked }, value.clone()));
+            }
+            !is_meant
+        });
+    }
+    compose::map(tx, found.len(), session.version);
+    for (name, value) in found {
+        compose::bulk(tx, name);
         compose::bulk(tx, value.as_bytes());
     }
     Ok(())

@@ -13,11 +13,11 @@ use minos_engine::Mode;
 use minos_proto::resp::{Flag, Id, Keys, compose, unsigned};
 
 use super::{
-    call::{Call, Done, Failure, end, fail, pause},
+    call::{Call, Done, Failure, Interrupt, end, fail, pause},
     execute::all_keys,
-    relayed::{Kind, execute_whole, frame, put_watched},
+    relayed::{Kind, Midway, frame, put_watched},
     scan, scratch, server,
-    session::{RespSession, Transaction, Unique, Watched},
+    session::{Part, RespSession, Transaction, Unique, Watched},
 };
 use crate::{
     ops::{Context, Next, Placement},
@@ -70,6 +70,10 @@ fn with_keys<M: Mode, P: Placement>(
     tx: &[u8],
 ) -> Option<Done<M>> {
     let place = |key| rack.elsewhere(key, || intent(call));
+    if session.progress.part.is_some() {
+        let places: Vec<Option<Owner>> = all_keys(call).map(place).collect();
+        return Some(divide(cx, rack, session, call, &places, tx));
+    }
     if session.progress.done > 0 {
         // Micro-shards may have moved since it has begun here.
         let left = all_keys(call).skip((session.progress.done - 1) / usize::from(call.spec.keys.step.max(1)));
@@ -246,7 +250,7 @@ impl Gather {
 }
 
 /// The owner of some keys of a command, unless that is this node, and the words of a command for those.
-type Part<'a> = (Option<Owner>, Vec<&'a [u8]>);
+type Group<'a> = (Option<Owner>, Vec<&'a [u8]>);
 
 /// Divides a command among the owners of its keys, of which there are several.
 fn divide<M: Mode, P: Placement>(
@@ -265,11 +269,12 @@ fn divide<M: Mode, P: Placement>(
         return fail(format!("ERR wrong number of arguments for '{}' command", call.spec.name));
     }
     let arguments: Vec<&[u8]> = call.command.arguments(1).collect();
-    let mut groups: BTreeMap<_, Part<'_>> = BTreeMap::new();
+    let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
     for (place, words) in places.iter().zip(arguments.chunks(step)) {
         let group = place.map(|owner| (owner.node, if rack.is_managed() { owner.micro_shard } else { 0 }));
         groups.entry(group).or_insert((*place, vec![call.argument(0)])).1.extend(words);
     }
+    let own = own_part(cx, session, groups.get(&None).map(|(_, words)| &words[..]))?;
     let gather = Gather::new(groups.len(), call.spec.id != Id::MSet);
     let mut forwards = Vec::new();
     for (owner, words) in groups.values() {
@@ -280,14 +285,36 @@ fn divide<M: Mode, P: Placement>(
             forwards.push(Forward { bytes, is_large, translate, ..Forward::to(*owner) });
         }
     }
-    if let Some((_, words)) = groups.get(&None) {
-        let mut body = Vec::new();
-        array(words.iter().copied(), &mut body);
-        let mut inner = RespSession::relayed(session.version);
-        gather.take(execute_whole(cx, &mut inner, &body));
-    }
+    own.map(|reply| gather.take(reply));
     forwards.into_iter().for_each(|forward| cx.holes.push(tx.len(), None, forward));
     end(Next::Yield)
+}
+
+/// Executes the part of a command that has these words, if this node has one, and returns the reply to it. It goes on where
+/// it has paused, unless keys have moved since.
+fn own_part<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    words: Option<&[&[u8]]>,
+) -> Result<Option<Vec<u8>>, Box<Interrupt<M>>> {
+    let body = words.map(|words| {
+        let mut body = Vec::new();
+        array(words.iter().copied(), &mut body);
+        body
+    });
+    let mut part = match (session.progress.part.take(), body) {
+        (None, None) => return Ok(None),
+        (Some(part), Some(body)) if part.body == body => part,
+        (Some(_), _) => return fail(ON_THE_MOVE),
+        (None, Some(body)) => Box::new(Part { body, midway: Midway::of(session.version) }),
+    };
+    match part.midway.execute(cx, &part.body) {
+        None => Ok(Some(part.midway.reply)),
+        Some(fetch) => {
+            (session.progress.done, session.progress.part) = (1, Some(part));
+            pause(Next::Fetch(fetch))
+        }
+    }
 }
 
 /// FLUSHALL and FLUSHDB, at all nodes one after another.
@@ -352,7 +379,7 @@ fn scan<M: Mode, P: Placement>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Option<Done<M>> {
-    let cursor = unsigned(call.argument(1))?;
+    let cursor = scan::cursor_of(call.argument(1))?;
     if !cx.holes.is_empty() {
         return Some(pause(Next::Yield));
     }
@@ -364,8 +391,11 @@ fn scan<M: Mode, P: Placement>(
     if rack.is_node(node as u16) {
         let mut body = Vec::new();
         array(words.into_iter(), &mut body);
-        let mut inner = RespSession::relayed(session.version);
-        tx.extend_from_slice(&onward(execute_whole(cx, &mut inner, &body)));
+        let mut midway = Midway::of(session.version);
+        if let Some(fetch) = midway.execute(cx, &body) {
+            return Some(pause(Next::Fetch(fetch)));
+        }
+        tx.extend_from_slice(&onward(midway.reply));
         return Some(Ok(()));
     }
     let bytes = match command(session, words.into_iter()) {
@@ -425,19 +455,19 @@ fn watch_elsewhere<M: Mode, P: Placement>(
     keys: &[(&[u8], Option<Owner>)],
     tx: &[u8],
 ) -> Done<M> {
-    let gather = Gather::new(keys.iter().filter(|(_, owner)| owner.is_some()).count(), false);
-    for (key, owner) in keys {
-        let Some(owner) = owner else {
-            super::transaction::watch_here(cx, session, key)?;
-            continue;
-        };
+    // Those may pause.
+    let mut own = keys.iter().filter(|(_, owner)| owner.is_none());
+    own.try_for_each(|(key, _)| super::transaction::watch_here(cx, session, key))?;
+    let others = keys.iter().filter_map(|(key, owner)| Some((key, (*owner)?)));
+    let gather = Gather::new(others.clone().count(), false);
+    for (key, owner) in others {
         let asked = Arc::new(OnceLock::new());
         let bytes = command(session, [b"WATCH".as_slice(), key].into_iter())?;
         let (hash, unique) = (cx.store.hash(key), Unique::Asked(Arc::clone(&asked)));
         super::transaction::note_watched(session, Watched { hash, key: (*key).into(), unique })?;
         let gather = Arc::clone(&gather);
         let translate = translated(session, move |said| gather.take(note_unique(&asked, reply_of(said))));
-        let forward = Forward { bytes, is_read: true, translate: Some(translate), ..Forward::to(*owner) };
+        let forward = Forward { bytes, is_read: true, translate: Some(translate), ..Forward::to(owner) };
         cx.holes.push(tx.len(), None, forward);
     }
     end(Next::Yield)
@@ -472,7 +502,9 @@ fn exec<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Option<Done<M>> {
     let transaction = &session.transaction;
-    if !transaction.is_open || transaction.is_broken || transaction.is_executing {
+    // One in one step has done nothing before it is over: if it has paused, its keys may be elsewhere now.
+    let is_whole = transaction.is_open || transaction.is_executing && !transaction.is_stepwise;
+    if !is_whole || transaction.is_broken {
         return None;
     }
     if !cx.holes.is_empty() {
@@ -555,7 +587,12 @@ pub(super) fn stored(session: &RespSession) -> Translate {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use minos_proto::resp::{Parsed, Version, parse};
+
+    use super::{
+        super::{serve::CHECKED, tests::in_rack_of_two},
+        *,
+    };
 
     #[test]
     fn a_cursor_goes_through_all_nodes() {
@@ -565,6 +602,61 @@ mod tests {
             assert_eq!(with_cursor(&reply(cursor), (node, 3)), Some(reply(expected)), "{cursor} {node}");
         }
         assert_eq!(with_cursor(b"-ERR none\r\n", (0, 3)), None);
+    }
+
+    fn words(words: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        array(words.iter().map(|word| word.as_bytes()), &mut bytes);
+        bytes
+    }
+
+    fn call(bytes: &[u8]) -> Call<'_> {
+        let Parsed::Command(command, _) = parse(bytes, &CHECKED) else { panic!("no command") };
+        Call::of(command).unwrap()
+    }
+
+    #[test]
+    fn a_transaction_that_has_paused_follows_its_keys() {
+        in_rack_of_two(|cx, view, [own, other]| {
+            let mut leaves = |key, is_stepwise| {
+                let mut session = RespSession::new(CHECKED, usize::MAX, 1, None);
+                let queued = words(&["incr", key]);
+                session.transaction = Transaction {
+                    is_executing: true,
+                    is_stepwise,
+                    queued,
+                    commands: 1,
+                    ..Transaction::default()
+                };
+                let done = execute(cx, view, &mut session, &call(&words(&["exec"])), &mut Vec::new());
+                assert_eq!(done.is_some(), !cx.holes.is_empty());
+                cx.holes.take().len()
+            };
+            assert_eq!([leaves(own, false), leaves(other, false), leaves(other, true)], [0, 1, 0]);
+        });
+    }
+
+    #[test]
+    fn a_divided_command_goes_on_only_with_the_same_keys() {
+        in_rack_of_two(|cx, view, [own, other]| {
+            let mut del = |part: &[&str], now: &[&str]| {
+                let mut session = RespSession::new(CHECKED, usize::MAX, 1, None);
+                let part = Part { body: words(part), midway: Midway::of(Version::Two) };
+                (session.progress.done, session.progress.part) = (1, Some(Box::new(part)));
+                let done = execute(cx, view, &mut session, &call(&words(now)), &mut Vec::new());
+                let is_refused = match done {
+                    Some(Err(interrupt)) => {
+                        matches!(*interrupt, Interrupt::Error(text) if *text == *ON_THE_MOVE.as_bytes())
+                    }
+                    _ => panic!("it is executed as one that begins"),
+                };
+                (is_refused, cx.holes.take().len())
+            };
+            assert_eq!(del(&["del", own], &["del", own, other]), (false, 1));
+            assert_eq!(del(&["del", own, other], &["del", own, other]), (true, 0), "one has gone");
+            assert_eq!(del(&["del", own], &["del", own, own]), (true, 0), "one has come");
+            assert_eq!(del(&["del", other], &["del", other, other]), (true, 0), "all have gone");
+        });
     }
 
     #[test]

@@ -149,16 +149,31 @@ fn checked<M: Mode, P: Placement>(
     if session.transaction.is_open && !call.spec.flags.has(Flag::AT_ONCE) {
         return transaction::queue(session, &call, tx);
     }
-    cx.counters.resp_commands.count();
+    let done = execute(cx, session, &call, requests_left, tx);
+    // One that pauses is executed again.
+    if !matches!(&done, Err(interrupt) if matches!(**interrupt, Interrupt::Paused(_))) {
+        cx.counters.resp_calls.count(call.spec.id);
+    }
+    done
+}
+
+#[inline]
+fn execute<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
     if let Some(rack) = cx.rack.filter(|_| call.spec.id != Id::Get && !session.is_relayed)
-        && let Some(done) = elsewhere::execute(cx, rack, session, &call, tx)
+        && let Some(done) = elsewhere::execute(cx, rack, session, call, tx)
     {
         return done;
     }
     match call.spec.id {
-        Id::Get => get::get(cx, session, &call, tx),
-        Id::Set => set::set(cx, session, &call, tx),
-        _ => others(cx, session, &call, requests_left, tx),
+        Id::Get => get::get(cx, session, call, tx),
+        Id::Set => set::set(cx, session, call, tx),
+        _ => others(cx, session, call, requests_left, tx),
     }
 }
 
@@ -270,7 +285,7 @@ fn unknown(command: &Command<'_>) -> Failure {
 }
 
 /// Redis prints texts as C does: up to a zero byte.
-fn until_nul(text: &[u8]) -> &[u8] {
+pub(super) fn until_nul(text: &[u8]) -> &[u8] {
     text.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 

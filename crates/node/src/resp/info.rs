@@ -12,10 +12,13 @@ use super::{
     server::now_us,
     session::RespSession,
 };
-use crate::ops::{self, Context, Placement};
+use crate::{
+    ops::{self, Context, Placement, counters::Calls},
+    watch::{CommandTimes, Watch},
+};
 
-/// The sections without an argument, in Redis' order.
-const SECTIONS: [&str; 11] = [
+/// The sections, in Redis' order.
+const SECTIONS: [&str; 12] = [
     "server",
     "clients",
     "memory",
@@ -24,10 +27,13 @@ const SECTIONS: [&str; 11] = [
     "replication",
     "cpu",
     "modules",
+    COMMANDS,
     "errorstats",
     "cluster",
     "keyspace",
 ];
+/// The section that only those get who ask for it.
+const COMMANDS: &str = "commandstats";
 
 /// INFO.
 pub(super) fn info<M: Mode, P: Placement>(
@@ -36,15 +42,14 @@ pub(super) fn info<M: Mode, P: Placement>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    let mut asked: Vec<String> =
-        call.command.arguments(1).map(|name| String::from_utf8_lossy(name).to_lowercase()).collect();
-    let is_all = asked.iter().any(|name| matches!(name.as_str(), "all" | "default" | "everything"));
-    if asked.is_empty() || is_all {
-        asked = SECTIONS.map(str::to_owned).to_vec();
-    }
+    let asks =
+        |section: &str| call.command.arguments(1).any(|name| name.eq_ignore_ascii_case(section.as_bytes()));
+    let is_all = asks("all") || asks("everything");
+    let is_default = call.command.len() == 1 || asks("default");
     let facts = Facts::of(cx);
     let mut text = String::new();
-    for section in SECTIONS.iter().filter(|section| asked.iter().any(|name| name == *section)) {
+    let is_shown = |section: &&&str| is_all || is_default && **section != COMMANDS || asks(section);
+    for section in SECTIONS.iter().filter(is_shown) {
         if !text.is_empty() {
             text.push_str("\r\n");
         }
@@ -66,6 +71,9 @@ pub(super) fn info<M: Mode, P: Placement>(
 struct Facts {
     all: BTreeMap<String, String>,
     is_cache: bool,
+    calls: Calls,
+    /// The times of commands, estimated, by their names.
+    times: BTreeMap<&'static str, CommandTimes>,
 }
 
 type Emit<'a> = &'a mut dyn FnMut(&str, &str);
@@ -84,7 +92,8 @@ impl Facts {
         all.insert("evictions".to_owned(), stats.evictions().to_string());
         let keys = (stats.items + stats.cold_items).saturating_sub(stats.dead_items);
         all.insert("curr_items".to_owned(), keys.to_string());
-        Self { all, is_cache }
+        let times = cx.admin.watch().map(Watch::commands).unwrap_or_default();
+        Self { all, is_cache, calls: cx.admin.totals().resp_calls, times }
     }
 
     fn get(&self, name: &str) -> &str {
@@ -121,6 +130,7 @@ impl Facts {
                 emit("used_cpu_sys", self.get("rusage_system"));
                 emit("used_cpu_user", self.get("rusage_user"));
             }
+            COMMANDS => self.commands(emit),
             "errorstats" => emit("errorstat_ERR", &format!("count={}", self.get("resp_errors"))),
             "cluster" => emit("cluster_enabled", "0"),
             "keyspace" if self.number("curr_items") > 0 => {
@@ -142,6 +152,19 @@ impl Facts {
         emit("uptime_in_seconds", self.get("uptime"));
         emit("uptime_in_days", &(self.number("uptime") / 86400).to_string());
         emit("io_threads_active", &u8::from(self.number("threads") > 1).to_string());
+    }
+
+    /// The calls of each command, and their time if some were looked at.
+    fn commands(&self, emit: Emit<'_>) {
+        for (spec, calls) in self.calls.each() {
+            let mut text = format!("calls={calls}");
+            if let Some(times) = self.times.get(spec.name) {
+                let usec = times.total_us();
+                // Appending to a string does not fail.
+                let _ = write!(text, ",usec={usec:.0},usec_per_call={:.2}", usec / times.calls() as f64);
+            }
+            emit(&format!("cmdstat_{}", spec.name), &text);
+        }
     }
 
     fn memory(&self, emit: Emit<'_>) {

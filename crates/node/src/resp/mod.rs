@@ -39,7 +39,7 @@ mod transaction;
 #[cfg(fuzzing)]
 pub mod fuzz;
 
-pub(crate) use relayed::{MARK, serve as serve_relayed};
+pub(crate) use relayed::{MARK, Midway, serve as serve_relayed};
 pub(crate) use rights::COMMANDS;
 pub(crate) use serve::serve;
 pub(crate) use session::RespSession;

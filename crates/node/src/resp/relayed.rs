@@ -10,20 +10,21 @@
 //!
 //! Numbers are little-endian, commands arrays of bulk strings.
 
-use minos_base::SizeClass;
+use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_engine::{Mode, Pinned};
 use minos_proto::resp::{Flag, Id, Parsed, Version, compose, parse};
 use minos_sched::WorkerId;
 
 use super::{
     call::{Call, Interrupt, read},
+    elsewhere::ON_THE_MOVE,
     execute::{Outcome, all_keys, run},
     scratch,
     serve::{CHECKED, request},
     session::{RespSession, Unique, Watched},
 };
 use crate::{
-    ops::{Context, Next, Placement, Work},
+    ops::{Context, Fetch, Next, Placement, Work},
     rack::{Holes, Intent, NOT_OWNER},
 };
 
@@ -61,32 +62,82 @@ pub(super) fn put_watched(key: &[u8], unique: Option<u64>, bytes: &mut Vec<u8>) 
     bytes.extend_from_slice(&unique.unwrap_or(0).to_le_bytes());
 }
 
-/// Executes the frame at the front of `input`; returns its bytes.
+/// How far a command has come that waits for flash.
+pub(crate) struct Midway {
+    session: RespSession,
+    pub(super) reply: Vec<u8>,
+}
+
+/// Executes the frame at the front of `input`, from where it has paused; returns its bytes, none if it pauses.
 pub(crate) fn serve<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     input: &[u8],
-    has_changed: &mut bool,
+    (midway, has_changed): (&mut Option<Box<Midway>>, &mut bool),
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
-    let Some((head, rest)) = input.split_first_chunk::<HEAD_BYTES>() else {
-        return (0, Next::NeedMore { wanted_bytes: HEAD_BYTES });
+    let Frame { version, kind, body } = match Frame::of(input) {
+        Ok(frame) => frame,
+        Err(wanted_bytes) => return (0, Next::NeedMore { wanted_bytes }),
     };
-    let [_, version, kind, bytes @ ..] = *head;
-    let bytes = u32::from_le_bytes(bytes) as usize;
-    let Some(body) = rest.get(..bytes) else {
-        return (0, Next::NeedMore { wanted_bytes: HEAD_BYTES + bytes });
-    };
-    let mut session = RespSession::relayed(if version == 0 { Version::Two } else { Version::Three });
+    let bytes = HEAD_BYTES + body.len();
+    let mut command = midway.take().map_or_else(|| Midway::of(version), |midway| *midway);
     let answer = match kind {
-        0 => command(cx, &mut session, body),
-        _ => transaction(cx, &mut session, body),
+        0 => command.answer(cx, body),
+        _ => transaction(cx, &mut command.session, body),
     };
-    *has_changed |= session.has_changed;
-    (HEAD_BYTES + bytes, answer.compose(tx))
+    *has_changed |= command.session.has_changed;
+    match answer {
+        Answer::Later(fetch) => {
+            *midway = Some(Box::new(command));
+            (0, Next::Fetch(Box::new(along(cx, *fetch, &input[bytes..]))))
+        }
+        answer => (bytes, answer.compose(tx)),
+    }
+}
+
+/// A frame that has come.
+struct Frame<'a> {
+    version: Version,
+    kind: u8,
+    body: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// The frame at the front of `input`.
+    ///
+    /// # Errors
+    /// Bytes that are wanted before more is known of it.
+    fn of(input: &'a [u8]) -> Result<Self, usize> {
+        let Some((head, rest)) = input.split_first_chunk::<HEAD_BYTES>() else { return Err(HEAD_BYTES) };
+        let [_, version, kind, bytes @ ..] = *head;
+        let bytes = u32::from_le_bytes(bytes) as usize;
+        let body = rest.get(..bytes).ok_or(HEAD_BYTES + bytes)?;
+        Ok(Self { version: if version == 0 { Version::Two } else { Version::Three }, kind, body })
+    }
+
+    /// The key of a GET.
+    fn key_of_get(&self) -> Option<&'a [u8]> {
+        let Parsed::Command(command, _) = parse(self.body, &CHECKED) else { return None };
+        if command.name().eq_ignore_ascii_case(b"get") { command.argument(1) } else { None }
+    }
+}
+
+/// Fetches the keys that the frames behind one read along with its own.
+#[cold]
+fn along<M: Mode, P>(cx: &Context<'_, M, P>, fetch: Fetch<M>, mut behind: &[u8]) -> Fetch<M> {
+    let frames = std::iter::from_fn(|| {
+        let frame = Frame::of(behind).ok().filter(|_| behind[0] == MARK)?;
+        behind = &behind[HEAD_BYTES + frame.body.len()..];
+        Some(frame)
+    });
+    let keys = frames.take(BURST_MAX).filter_map(|frame| frame.key_of_get());
+    fetch.with(cx, keys.map(|key| (cx.store.hash(key), key)))
 }
 
 /// What is answered to a frame.
 enum Answer<M: Mode> {
+    /// Nothing yet: it pauses for this.
+    Later(Box<Fetch<M>>),
     /// A reply of Redis' protocol.
     Reply(Vec<u8>),
     /// One whose value is sent from its item.
@@ -98,6 +149,7 @@ enum Answer<M: Mode> {
 impl<M: Mode> Answer<M> {
     fn compose(self, tx: &mut Vec<u8>) -> Next<M> {
         match self {
+            Self::Later(fetch) => return Next::Fetch(fetch),
             Self::Reply(reply) if reply.len() > REPLY_BYTES_MAX => tx.extend_from_slice(TOO_LONG),
             Self::Reply(reply) => {
                 tx.extend_from_slice(format!("VA {}\r\n", reply.len()).as_bytes());
@@ -129,29 +181,79 @@ fn owns<'a, M: Mode, P>(
     owns
 }
 
-fn command<M: Mode, P: Placement>(
-    cx: &mut Context<'_, M, P>,
-    session: &mut RespSession,
-    body: &[u8],
-) -> Answer<M> {
-    let Parsed::Command(command, _) = parse(body, &CHECKED) else { return Answer::Refused(MALFORMED) };
-    let Some(call) = Call::of(command) else { return Answer::Refused(MALFORMED) };
-    let is_write = call.spec.flags.has(Flag::WRITE);
-    if !owns(cx, all_keys(&call), if is_write { Intent::Change } else { Intent::Read }) {
-        return Answer::Refused(NOT_OWNER);
+impl Midway {
+    /// A command that begins.
+    pub(super) fn of(version: Version) -> Self {
+        Self { session: RespSession::relayed(version), reply: Vec::new() }
     }
-    if call.spec.id == Id::Watch {
-        return watch(cx, &call, session.version);
+
+    fn answer<M: Mode, P: Placement>(&mut self, cx: &mut Context<'_, M, P>, body: &[u8]) -> Answer<M> {
+        let Parsed::Command(command, _) = parse(body, &CHECKED) else { return Answer::Refused(MALFORMED) };
+        let Some(call) = Call::of(command) else { return Answer::Refused(MALFORMED) };
+        let is_write = call.spec.flags.has(Flag::WRITE);
+        if !owns(cx, all_keys(&call), if is_write { Intent::Change } else { Intent::Read }) {
+            if self.session.progress.done == 0 {
+                return Answer::Refused(NOT_OWNER);
+            }
+            // For some of its keys it is done, and must not be done again.
+            compose::error(&mut self.reply, ON_THE_MOVE.as_bytes());
+            return self.replied();
+        }
+        if call.spec.id == Id::Watch {
+            return watch(cx, &call, self.session.version);
+        }
+        if is_write {
+            return match self.execute(cx, body) {
+                Some(fetch) => Answer::Later(fetch),
+                None => self.replied(),
+            };
+        }
+        let request = request(cx, command);
+        match run(cx, &mut self.session, &request, &mut usize::MAX.clone(), &mut self.reply) {
+            Outcome::Ended(Next::Away(Work::Send { item, .. })) => {
+                Answer::Value(std::mem::take(&mut self.reply), item)
+            }
+            Outcome::Done | Outcome::Ended(_) => self.replied(),
+            Outcome::Paused(Next::Fetch(fetch)) => Answer::Later(fetch),
+            // Nothing that is sent here pauses for anything else.
+            Outcome::Paused(_) => Answer::Refused(MALFORMED),
+        }
     }
-    if is_write {
-        return Answer::Reply(execute_whole(cx, session, body));
+
+    fn replied<M: Mode>(&mut self) -> Answer<M> {
+        Answer::Reply(std::mem::take(&mut self.reply))
     }
-    let (request, mut reply) = (request(cx, command), Vec::new());
-    match run(cx, session, &request, &mut usize::MAX.clone(), &mut reply) {
-        Outcome::Ended(Next::Away(Work::Send { item, .. })) => Answer::Value(reply, item),
-        Outcome::Done | Outcome::Ended(_) => Answer::Reply(reply),
-        // Nothing that is sent here pauses.
-        Outcome::Paused(_) => Answer::Refused(MALFORMED),
+
+    /// Executes a command here, whatever the size of its values, and makes the reply. It pauses for flash only.
+    pub(super) fn execute<M: Mode, P: Placement>(
+        &mut self,
+        cx: &mut Context<'_, M, P>,
+        body: &[u8],
+    ) -> Option<Box<Fetch<M>>> {
+        let mut placement = Whole(&mut *cx.placement);
+        let mut inner = Context {
+            store: cx.store,
+            clock: cx.clock,
+            now: cx.now,
+            counters: cx.counters,
+            placement: &mut placement,
+            admin: cx.admin,
+            prefixes: cx.prefixes,
+            fetched: cx.fetched,
+            rack: cx.rack,
+            probe: cx.probe,
+            holes: Holes::default(),
+        };
+        let Parsed::Command(command, _) = parse(body, &CHECKED) else { return None };
+        let request = request(&inner, command);
+        loop {
+            match run(&mut inner, &mut self.session, &request, &mut usize::MAX.clone(), &mut self.reply) {
+                // It pauses between steps, of which there are as many as it has keys.
+                Outcome::Paused(Next::Yield) => {}
+                Outcome::Paused(Next::Fetch(fetch)) => return Some(fetch),
+                _ => return None,
+            }
+        }
     }
 }
 
@@ -162,39 +264,19 @@ fn watch<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>, version: Version) 
     match read(cx, (cx.store.hash(key), key), |item| item.cas()) {
         Ok(Some(unique)) => compose::bulk(&mut reply, unique.to_string().as_bytes()),
         Ok(None) => compose::null(&mut reply, version),
-        Err(_) => return Answer::Refused(MALFORMED),
+        Err(interrupt) => return interrupted(*interrupt, reply),
     }
     Answer::Reply(reply)
 }
 
-/// Executes a command at once, whatever the size of its values, and returns the reply.
-pub(super) fn execute_whole<M: Mode, P: Placement>(
-    cx: &mut Context<'_, M, P>,
-    session: &mut RespSession,
-    body: &[u8],
-) -> Vec<u8> {
-    let mut placement = Whole(&mut *cx.placement);
-    let mut inner = Context {
-        store: cx.store,
-        clock: cx.clock,
-        now: cx.now,
-        counters: cx.counters,
-        placement: &mut placement,
-        admin: cx.admin,
-        prefixes: cx.prefixes,
-        fetched: None,
-        rack: cx.rack,
-        probe: cx.probe,
-        holes: Holes::default(),
-    };
-    let mut reply = Vec::new();
-    let Parsed::Command(command, _) = parse(body, &CHECKED) else { return reply };
-    let request = request(&inner, command);
-    // It pauses between steps, of which there are as many as it has keys.
-    while let Outcome::Paused(Next::Yield) =
-        run(&mut inner, session, &request, &mut usize::MAX.clone(), &mut reply)
-    {}
-    reply
+/// The answer to what has no result.
+fn interrupted<M: Mode>(interrupt: Interrupt<M>, mut reply: Vec<u8>) -> Answer<M> {
+    match interrupt {
+        Interrupt::Error(text) => compose::error(&mut reply, &text),
+        Interrupt::Paused(Next::Fetch(fetch)) => return Answer::Later(fetch),
+        _ => return Answer::Refused(MALFORMED),
+    }
+    Answer::Reply(reply)
 }
 
 /// Counts values by their size, and serves all of them here.
@@ -230,10 +312,7 @@ fn transaction<M: Mode, P: Placement>(
     match scratch::execute(cx, session, (queued, count), &watched, &mut reply) {
         Ok(scratch::Ended::Done) => session.has_changed = true,
         Ok(scratch::Ended::Changed) => compose::null_array(&mut reply, session.version),
-        Err(interrupt) => match *interrupt {
-            Interrupt::Error(text) => compose::error(&mut reply, &text),
-            _ => return Answer::Refused(MALFORMED),
-        },
+        Err(interrupt) => return interrupted(*interrupt, reply),
     }
     Answer::Reply(reply)
 }
@@ -261,4 +340,32 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (front, rest) = bytes.split_first_chunk()?;
     *bytes = rest;
     Some(*front)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::in_rack_of_two, *};
+
+    #[test]
+    fn a_command_that_has_begun_does_not_begin_at_another_node() {
+        in_rack_of_two(|cx, _, [own, other]| {
+            let mut answer = |key: &str, done| {
+                let del = frame(Version::Two, Kind::Command, |bytes| {
+                    compose::array(bytes, 2);
+                    ["DEL", key].iter().for_each(|word| compose::bulk(bytes, word.as_bytes()));
+                });
+                let mut midway = Midway::of(Version::Two);
+                midway.session.progress.done = done;
+                let (mut midway, mut tx) = (Some(Box::new(midway)), Vec::new());
+                let (used, _) = serve(cx, &del, (&mut midway, &mut false), &mut tx);
+                assert_eq!((used, midway.is_some()), (del.len(), false));
+                tx
+            };
+            assert_eq!(answer(own, 0), b"VA 4\r\n:0\r\n\r\n");
+            // The one that has sent it sends it to its owner.
+            assert_eq!(answer(other, 0), NOT_OWNER);
+            let said = answer(other, 1);
+            assert!(said.windows(9).any(|word| word == b"-TRYAGAIN"), "{}", String::from_utf8_lossy(&said));
+        });
+    }
 }

@@ -3,10 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minos_engine::Mode;
-use minos_proto::resp::{compose, integer, unsigned};
+use minos_proto::resp::{compose, integer};
 
 use super::{
     call::{Call, Done, Failure, Interrupt, NO_INTEGER, SYNTAX, fail, failed_text, pause},
+    execute::until_nul,
     glob,
     session::RespSession,
 };
@@ -27,6 +28,24 @@ const KEYS_AT_ONCE: usize = 256;
 /// Keys above flash among which RANDOMKEY chooses, about.
 const RANDOM_KEYS: usize = 16;
 
+/// The number of a cursor, which Redis reads as C's `strtoul` does: a sign is allowed, and nothing is 0.
+pub(super) fn cursor_of(text: &[u8]) -> Option<u64> {
+    let text = until_nul(text);
+    let (is_negative, digits) = match text {
+        [b'-', digits @ ..] => (true, digits),
+        [b'+', digits @ ..] => (false, digits),
+        digits => (false, digits),
+    };
+    if digits.is_empty() && !text.is_empty() {
+        return None;
+    }
+    let number = digits.iter().try_fold(0_u64, |number, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 { None } else { number.checked_mul(10)?.checked_add(u64::from(digit)) }
+    })?;
+    Some(if is_negative { number.wrapping_neg() } else { number })
+}
+
 /// The options of SCAN.
 struct Options<'a> {
     pattern: Option<&'a [u8]>,
@@ -41,7 +60,7 @@ pub(super) fn scan<M: Mode, P: Placement>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    let Some(mut cursor) = unsigned(call.argument(1)) else { return fail("ERR invalid cursor") };
+    let Some(mut cursor) = cursor_of(call.argument(1)) else { return fail("ERR invalid cursor") };
     let options = options(call)?;
     let (mut found, mut keys) = (Vec::new(), 0);
     let mut note = |key: &[u8]| {
@@ -108,9 +127,7 @@ fn walk<M: Mode, P>(
     let partitions = cx.store.partitions() as u64;
     let (bucket, partition) = (cursor / partitions, cursor % partitions);
     let next = cx.store.visit(partition as usize, bucket, buckets_max, cx.now, |key, item| {
-        // A rack's node may have copies of items that it does not own.
-        let is_elsewhere = cx.rack.is_some_and(|rack| rack.elsewhere(key, || Intent::Read).is_some());
-        if !is_elsewhere && !Moment::from(item).has_just_passed(cx.clock) {
+        if !is_elsewhere(cx, key) && !Moment::from(item).has_just_passed(cx.clock) {
             f(key);
         }
     });
@@ -119,6 +136,11 @@ fn walk<M: Mode, P>(
         None if partition + 1 < partitions => partition + 1,
         None => 0,
     }
+}
+
+/// True for a key that this node does not own: a rack's node may have copies of such items.
+fn is_elsewhere<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> bool {
+    cx.rack.is_some_and(|rack| rack.elsewhere(key, || Intent::Read).is_some())
 }
 
 /// As [`walk`], with the keys on flash, of as many buckets as have about `keys_max` keys. The command pauses until they are
@@ -136,7 +158,7 @@ fn walk_with_flash<M: Mode, P>(
         return fail(failed_text(Failed::Unreadable));
     }
     let live = walked.keys.iter().filter(|(_, moment)| !moment.has_just_passed(cx.clock));
-    live.for_each(|(key, _)| f(key));
+    live.filter(|(key, _)| !is_elsewhere(cx, key)).for_each(|(key, _)| f(key));
     Ok(walked.next)
 }
 
@@ -222,4 +244,30 @@ pub(super) fn size<M: Mode, P: Placement>(cx: &mut Context<'_, M, P>, tx: &mut V
     let stats = cx.store.stats();
     compose::integer(tx, (stats.items + stats.cold_items).saturating_sub(stats.dead_items) as i64);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_read_as_c_does() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("", Some(0)),
+            ("007", Some(7)),
+            ("+5", Some(5)),
+            ("-1", Some(u64::MAX)),
+            ("-18446744073709551615", Some(1)),
+            ("5\0x", Some(5)),
+            ("18446744073709551616", None),
+            ("+", None),
+            ("--1", None),
+            (" 5", None),
+            ("5 ", None),
+            ("0x1", None),
+        ] {
+            assert_eq!(cursor_of(text.as_bytes()), expected, "{text:?}");
+        }
+    }
 }

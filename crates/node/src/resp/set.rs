@@ -338,7 +338,11 @@ pub(super) fn receive<M: Mode, P: Placement>(
     }
     match asked(spec, cx.clock, begun.command.argument(2).unwrap_or_default()) {
         Ok((operation, answer)) => {
-            reserve(cx, session, (key, begun.bulk_bytes), operation, (answer, options))
+            let received = reserve(cx, session, (key, begun.bulk_bytes), operation, (answer, options));
+            if matches!(received, Receive::Away(_)) {
+                cx.counters.resp_calls.count(spec.id);
+            }
+            received
         }
         Err(failure) => Receive::Refused(failure),
     }
@@ -355,7 +359,7 @@ fn collect<M: Mode, P: Placement>(
         return Receive::Wait(Next::Yield);
     }
     let Some(permit) = cx.admin.admit(bytes) else { return Receive::Refused(NO_MEMORY.into()) };
-    cx.counters.resp_commands.count();
+    cx.counters.resp_calls.count(Id::Set);
     let head = [b"ms ", key, format!(" {bytes} F0 T0\r\n").as_bytes()].concat();
     let at = head.len();
     let mut forward = Forward { bytes: head, is_large: true, tail: LINE_END, ..Forward::to(owner) };
@@ -393,7 +397,6 @@ fn reserve<M: Mode, P: Placement>(
         cx.counters.store_no_memory.count();
         return Receive::Refused(NO_MEMORY.into());
     };
-    cx.counters.resp_commands.count();
     let pending = PendingStore::new(reservation, hash, key, operation);
     let store = LargeStore::new(pending, class, Some(permit), true, answer_later(answer, session));
     let store = store.with_any_line_end();

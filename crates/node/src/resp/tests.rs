@@ -1,11 +1,52 @@
 //! The same bytes give the same replies however they are split and whatever is large.
 
+use std::{sync::Arc, time::Duration};
+
 use minos_base::limits::SLICE_BYTES;
-use minos_engine::{CacheMode, Mode, StoreMode};
+use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_proto::resp::Limits;
 
 use super::RespSession;
-use crate::memcache::harness::Session;
+use crate::{
+    memcache::harness::{Session, UpTo},
+    ops::Context,
+    rack::{
+        Rack, RackView,
+        config::{RackConfig, RackNode},
+    },
+};
+
+const MICRO_SHARDS: u32 = 64;
+
+/// Calls `f` as a worker of one of the two nodes of a rack does, with a key of this node and one of the other.
+pub(super) fn in_rack_of_two(
+    f: impl FnOnce(&mut Context<'_, StoreMode, UpTo>, &RackView<StoreMode>, [&str; 2]),
+) {
+    let node = |number: u32| RackNode {
+        unit: number,
+        address: minos_net::Address::Unix(format!("/{number}").into()),
+        native: None,
+    };
+    let config = RackConfig {
+        name: "test".to_owned(),
+        node: 0,
+        nodes: vec![node(0), node(1)],
+        micro_shards: MICRO_SHARDS,
+        timeout: Duration::from_secs(1),
+        waiting_max: 8,
+        managed: None,
+        secrets: Vec::new(),
+    };
+    let store = StoreConfig { micro_shards: MICRO_SHARDS, ..StoreConfig::new(8 << 20) };
+    let rack = Arc::new(Rack::new(config, 1));
+    rack.settle(&Engine::<StoreMode>::create(&store).unwrap());
+    let mut session = Session::<StoreMode>::new(1000);
+    let view = RackView::new(Arc::clone(&rack), &session.clock, Arc::default());
+    let key_of =
+        |node| (0..).map(|number| format!("key{number}")).find(|key| rack.reader(key.as_bytes()) == node);
+    let keys = [0, 1].map(|node| key_of(node).unwrap());
+    session.in_rack(&view, |cx| f(cx, &view, keys.each_ref().map(String::as_str)));
+}
 
 fn session<M: Mode>(here_bytes_max: u64) -> Session<M> {
     let limits = Limits { bulk_bytes_max: 1000, command_bytes_max: 2000 };

@@ -10,6 +10,8 @@ const STEPS: usize = 32;
 pub struct CommandTimes {
     /// Those of at most `2^at` microseconds, and more than the step before.
     counts: [u64; STEPS],
+    /// The time of all.
+    total_ns: u64,
 }
 
 /// The times of commands by their names, of which there are as many as there are commands.
@@ -20,15 +22,23 @@ impl CommandTimes {
         let us = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX).max(1);
         let step = (u64::BITS - (us - 1).leading_zeros()) as usize;
         self.counts[step.min(STEPS - 1)] += requests;
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.total_ns = self.total_ns.saturating_add(ns.saturating_mul(requests));
     }
 
     fn add(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        self.total_ns = self.total_ns.saturating_add(other.total_ns);
     }
 
     /// All requests.
     pub fn calls(&self) -> u64 {
         self.counts.iter().sum()
+    }
+
+    /// The time of all requests, in microseconds.
+    pub fn total_us(&self) -> f64 {
+        self.total_ns as f64 / 1000.0
     }
 
     /// Each step that has requests: its end in microseconds, and the requests up to there.
@@ -64,5 +74,9 @@ mod tests {
         let sum =
             merged([BTreeMap::from([("get", times.clone())]), BTreeMap::from([("get", times)])].into_iter());
         assert_eq!(sum["get"].calls(), 126);
+        let mut times = CommandTimes::default();
+        times.record(Duration::from_micros(10), 3);
+        times.record(Duration::from_micros(50), 1);
+        assert_eq!(times.total_us(), 80.0);
     }
 }
