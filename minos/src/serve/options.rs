@@ -10,6 +10,7 @@ use super::{
     available::{Available, memory_default},
     flash::FlashOptions,
     native::NativeOptions,
+    numa::NumaOptions,
     rack::{RackOptions, Serves},
     region::RegionPlace,
     security::{ClientAddress, SecurityOptions},
@@ -96,6 +97,8 @@ pub(crate) struct ServeOptions {
     /// Bind each worker to a processor when there are enough
     #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Workers")]
     pub(crate) pin: Switch,
+    #[command(flatten)]
+    pub(crate) numa: NumaOptions,
     /// How an idle worker waits for requests
     #[arg(long, default_value = "adaptive", value_parser = names::<PollMode>(PollMode::NAMES), help_heading = "Workers")]
     pub(crate) poll: PollMode,
@@ -228,7 +231,12 @@ impl ServeOptions {
             native: server.native.as_ref().map(|native| native.address),
         };
         server.rack = self.rack.config(others)?;
-        Ok((server, self.store_config()))
+        let mut store = self.store_config();
+        let placement = self.numa.placement(self.workers());
+        store.memory_nodes = placement.memory_nodes();
+        server.store_settings.extend(self.numa.settings(&placement));
+        server.place(placement);
+        Ok((server, store))
     }
 
     /// Memory of the store, as given or by the machine's memory.
