@@ -104,6 +104,11 @@ fn each_node_has_workers_and_memory_of_its_own() {
     }
     stop(server);
 
+    // Owners take the pages of their own partitions from their own nodes.
+    let server = serving(folder.path(), &["--access=crew"]);
+    assert!(setting(&server, "numa").is_some() && !is_interleaved(&server), "{}", server.log());
+    stop(server);
+
     // The control: without the option nothing is placed, whatever the folder shows.
     let server = serving(folder.path(), &["--numa=off"]);
     assert_eq!(setting(&server, "numa").as_deref(), Some("off"));

@@ -29,7 +29,7 @@ use minos_engine::{Backing, CHAIN_BUCKETS_MAX, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
-    config::{Design, PollMode},
+    config::{Design, Placement, PollMode},
 };
 use minos_sched::{Cost, Threshold};
 
@@ -233,7 +233,7 @@ impl ServeOptions {
         server.rack = self.rack.config(others)?;
         let mut store = self.store_config();
         let placement = self.numa.placement(self.workers());
-        store.memory_nodes = placement.memory_nodes();
+        store.memory_nodes = self.memory_nodes(&placement, &store.backing);
         server.store_settings.extend(self.numa.settings(&placement));
         server.place(placement);
         Ok((server, store))
@@ -365,6 +365,16 @@ impl ServeOptions {
             ("prefetch_depth", self.prefetch_depth.to_string()),
         ];
         others.into_iter().chain(region).collect()
+    }
+
+    /// The nodes that the table's pages come from in turn.
+    fn memory_nodes(&self, placement: &Placement, backing: &Backing) -> Vec<usize> {
+        let is_taken_at_once = matches!(backing, Backing::Memfd | Backing::File(_));
+        if self.access != AccessMode::Crcw && !is_taken_at_once {
+            // An owner is the first to touch most pages of its partitions, and so has them on its node.
+            return Vec::new();
+        }
+        placement.memory_nodes()
     }
 
     fn evict(&self) -> Evict {
