@@ -1,7 +1,7 @@
 //! The configuration of a store, and the errors of creating one.
 
 use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};
-use minos_region::{Backing, MapError};
+use minos_region::{Backing, MapError, Nodes};
 
 /// Most partitions of a store: as many as the key hash keeps bits for.
 const PARTITIONS_MAX: u32 = 1 << PARTITION_BITS_MAX;
@@ -60,6 +60,8 @@ pub struct StoreConfig {
     pub memory_bytes: u64,
     /// Where the memory comes from.
     pub backing: Backing,
+    /// NUMA nodes, by the kernel's numbers, that pages of the memory come from in turn. None: the kernel decides.
+    pub memory_nodes: Vec<usize>,
     /// Number of partitions, a power of two up to 65 536. `None`: 16, fewer in less than 64 MiB, up to 256 in more than
     /// 256 MiB.
     pub partitions: Option<u32>,
@@ -111,6 +113,7 @@ impl StoreConfig {
         Self {
             memory_bytes,
             backing: Backing::Auto,
+            memory_nodes: Vec::new(),
             partitions: None,
             hash_seed: 0,
             value_bytes_max: VALUE_BYTES_MAX,
@@ -127,6 +130,10 @@ impl StoreConfig {
             direction_seed: 0,
             hash_mask: u64::MAX,
         }
+    }
+
+    pub(crate) fn nodes(&self) -> Nodes {
+        Nodes::of(&self.memory_nodes)
     }
 
     /// Memory that only large values of a cache may take, in bytes.

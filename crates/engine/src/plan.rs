@@ -70,10 +70,13 @@ impl Plan {
     /// # Errors
     /// It cannot be had.
     pub(crate) fn map<A: Access>(&self, config: &StoreConfig) -> Result<Memory<A>, CreateError> {
-        match Memory::create(self.geometry, &config.backing) {
+        let interleaving = config.nodes().begin();
+        let memory = match Memory::create(self.geometry, &config.backing) {
             Err(MapError::Size { .. }) => Err(self.too_small()),
             memory => Ok(memory?),
-        }
+        }?;
+        interleaving.end(memory.region());
+        Ok(memory)
     }
 
     /// The partitions of a new table.

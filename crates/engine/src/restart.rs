@@ -212,7 +212,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
         if !M::LOSES_SILENTLY {
             return Err(OpenError::Unreliable { path: path.to_owned(), reason: reason.to_owned() });
         }
+        let interleaving = config.nodes().begin();
         let memory = Memory::replace(plan.geometry, &config.backing).map_err(CreateError::Map)?;
+        interleaving.end(memory.region());
         let (engine, tokens) = Self::found(config, plan, memory)?;
         Ok((engine, tokens, Opening::StartedEmpty { reason: reason.to_owned() }))
     }

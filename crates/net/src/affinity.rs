@@ -17,8 +17,19 @@ pub fn allowed_cpus() -> Vec<usize> {
 /// # Errors
 /// The kernel's error, for instance in a sandbox that forbids it.
 pub fn pin_to(cpu: usize) -> io::Result<()> {
+    bind_to(&[cpu])
+}
+
+/// Lets the calling thread run on `cpus` alone.
+///
+/// # Errors
+/// The kernel's error, for instance if none of them is online.
+///
+/// # Panics
+/// If a processor is not below [`CpuSet::MAX_CPU`].
+pub fn bind_to(cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu);
+    cpus.iter().for_each(|&cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)
 }
 

@@ -8,6 +8,7 @@ use crate::{
 use minos_sync::{ReadWord, words::WORD_BYTES};
 use rustix::io::Errno;
 use std::{
+    ffi::c_void,
     fmt, io,
     ops::Deref,
     os::fd::OwnedFd,
@@ -105,6 +106,11 @@ impl Region {
     /// A readable description of the memory and its page size.
     pub fn backing_text(&self) -> &str {
         &self.mapping.text
+    }
+
+    /// The mapping: where it begins, and its bytes, of which the region may use the first ones only.
+    pub(crate) fn mapped_bytes(&self) -> (*const c_void, usize) {
+        (self.mapping.base.as_ptr(), self.mapping.bytes)
     }
 
     word_access!(AtomicU64);

@@ -136,7 +136,7 @@ impl Assignment {
     /// The assignment of `design` under `plan`.
     pub fn of(design: Design, plan: &Plan, options: Options) -> Self {
         let mut duties: Vec<_> =
-            plan.ids().map(|worker| Duty::of(&Context { design, plan, options }, worker)).collect();
+            plan.ids().map(|worker| Duty::of(&Context::new(design, plan, options, worker), worker)).collect();
         let drained_by = by_object(&duties, Duty::drains_ring);
         for duty in &mut duties {
             let drainers = drained_by[duty.worker.index()];
@@ -207,7 +207,7 @@ impl Duty {
             Placing::Here => Place::Here,
             Placing::OwnRing => Place::Ring(self.worker),
             // The worker's own large requests go through its ring too: small ones come first.
-            Placing::BySize => plan.worker_for(class).map_or(Place::Here, Place::Ring),
+            Placing::BySize => plan.worker_for(class, self.worker).map_or(Place::Here, Place::Ring),
             Placing::Sorted { small, large } => {
                 Place::Ring(if class <= plan.threshold { small } else { large })
             }
@@ -246,20 +246,37 @@ struct Context<'a> {
     design: Design,
     plan: &'a Plan,
     options: Options,
+    /// The workers of its domain.
+    domain: WorkerSet,
+    /// The first of them.
+    first: WorkerId,
 }
 
-impl Context<'_> {
+impl<'a> Context<'a> {
+    fn new(design: Design, plan: &'a Plan, options: Options, worker: WorkerId) -> Self {
+        let domain = plan.domain_of(worker);
+        let (first, domain) =
+            (domain.start, WorkerSet::first(domain.end).minus(WorkerSet::first(domain.start)));
+        Self { design, plan, options, domain, first: WorkerId(first as u16) }
+    }
+
     /// How many requests `worker` takes at most from RX queue `queue` in a turn.
     fn share(&self, worker: WorkerId, queue: WorkerId) -> usize {
         let plan = self.plan;
+        if !self.domain.contains(queue) {
+            return 0;
+        }
         let takes_burst = match self.design {
             Design::KeyHash | Design::Stealing => worker == queue,
-            Design::HandOff => queue.index() % plan.small_workers().max(1) == worker.index(),
+            Design::HandOff => {
+                let place = |worker: WorkerId| worker.index() - self.first.index();
+                place(queue) % self.small_workers() == place(worker)
+            }
             Design::Reserved => worker.index() == 0,
             _ if plan.role(worker) == Role::Large => false,
             _ if worker != queue && plan.role(queue) == Role::Large => {
                 // B/n_s from the queues of the large workers (Minos §3.1).
-                return BURST_MAX.div_ceil(plan.small_workers().max(1));
+                return BURST_MAX.div_ceil(self.small_workers());
             }
             _ => worker == queue,
         };
@@ -280,16 +297,16 @@ impl Context<'_> {
         let is_large = plan.role(worker) == Role::Large;
         match self.design {
             Design::KeyHash => Drains::default(),
-            Design::HandOff if is_large => Drains { first: plan.workers_in(Role::Small), then: none },
+            Design::HandOff if is_large => Drains { first: self.workers_in(Role::Small), then: none },
             Design::HandOff => Drains::default(),
-            Design::Stealing => Drains { first: own, then: WorkerSet::first(plan.workers()).without(worker) },
+            Design::Stealing => Drains { first: own, then: self.domain.without(worker) },
             Design::Reserved if worker.index() == 0 => Drains::default(),
             Design::Reserved => {
                 let then = if plan.reserved.contains(worker) { none } else { WorkerSet::one(self.last()) };
                 Drains { first: WorkerSet::one(WorkerId(0)), then }
             }
             Design::WorkConserving if is_large => {
-                Drains { first: own, then: plan.workers_in(Role::Large).without(worker) }
+                Drains { first: own, then: self.workers_in(Role::Large).without(worker) }
             }
             _ => Drains { first: own, then: none },
         }
@@ -297,7 +314,7 @@ impl Context<'_> {
 
     fn help(&self, worker: WorkerId, polled: WorkerSet) -> Option<Help> {
         let is_large = self.plan.role(worker) == Role::Large;
-        let others = WorkerSet::first(self.plan.workers()).minus(polled);
+        let others = self.domain.minus(polled);
         let portion = if is_large { Portion::Request } else { Portion::Connection };
         let (queues, portion) = match self.design {
             Design::KeyHash | Design::HandOff | Design::Reserved => return None,
@@ -314,10 +331,20 @@ impl Context<'_> {
     fn relieves(&self, worker: WorkerId) -> WorkerSet {
         let is_small = self.plan.role(worker) == Role::Small;
         if self.design == Design::WorkConserving && is_small {
-            self.plan.workers_in(Role::Large)
+            self.workers_in(Role::Large)
         } else {
             WorkerSet::EMPTY
         }
+    }
+
+    /// Number of workers of the domain that poll RX queues, at least one.
+    fn small_workers(&self) -> usize {
+        self.domain.minus(self.plan.workers_in(Role::Large)).len().max(1)
+    }
+
+    /// Workers of the domain in `role`.
+    fn workers_in(&self, role: Role) -> WorkerSet {
+        self.plan.workers_in(role).and(self.domain)
     }
 
     fn last(&self) -> WorkerId {

@@ -7,6 +7,8 @@ use minos_base::{
     limits::{PACKET_BYTES, WORKERS_MAX},
 };
 
+use crate::{Design, Domains};
+
 /// The default fixed cost of a request under [`Cost::FixedPlusBytes`], in bytes.
 ///
 /// An empty request over kernel TCP takes about as long as copying this many bytes.
@@ -129,6 +131,8 @@ pub struct ControlConfig {
     pub threshold: Threshold,
     /// Workers count one request in this many: at least 1.
     pub sample_one_in: u32,
+    /// The NUMA domains of the workers, each with at least one of them.
+    pub domains: Domains,
 }
 
 /// Which choice is out of bounds.
@@ -160,10 +164,18 @@ pub enum ConfigError {
     /// Too few workers to reserve one.
     #[error("workers: {0} is not allowed; a design that reserves workers needs 3 or more")]
     Reserved(usize),
+    /// A domain without workers, or a design that is only simulated, in one domain.
+    #[error("domains: {design} does not run in these domains of {workers} workers")]
+    Domains {
+        /// The design.
+        design: Design,
+        /// All workers.
+        workers: usize,
+    },
 }
 
 impl ControlConfig {
-    /// The paper's choices for `workers`: the 99th percentile, alpha 0.9, packets (Minos §3.1, §5.2).
+    /// The paper's choices for `workers` in one domain: the 99th percentile, alpha 0.9, packets (Minos §3.1, §5.2).
     pub fn new(workers: usize) -> Self {
         Self {
             workers,
@@ -172,6 +184,7 @@ impl ControlConfig {
             cost: Cost::Packets,
             threshold: Threshold::Auto,
             sample_one_in: 1,
+            domains: Domains::default(),
         }
     }
 

@@ -34,9 +34,9 @@ pub struct Decision {
     pub small_workers: usize,
     /// Workers that serve large requests alone.
     pub large_workers: usize,
-    /// True if one of the small workers is on standby for large requests.
+    /// True if a small worker is on standby for large requests.
     pub has_standby: bool,
-    /// The ranges, smallest class first.
+    /// The ranges, domain by domain, smallest class first.
     pub ranges: Vec<RangeDecision>,
 }
 
@@ -50,7 +50,10 @@ impl Decision {
         cost: Cost,
         costs: &[f64],
     ) -> Self {
-        let cost_of = |range: &SizeRange| costs[range.first.index()..=range.last.index()].iter().sum();
+        // Each domain has the share of the requests that it has of the workers.
+        let part = |range: &SizeRange| plan.domain_of(range.worker).len() as f64 / plan.workers() as f64;
+        let all = |range: &SizeRange| costs[range.first.index()..=range.last.index()].iter().sum::<f64>();
+        let cost_of = |range: &SizeRange| all(range) * part(range);
         let ranges = plan.ranges.iter().map(|range| RangeDecision { range: *range, cost: cost_of(range) });
         Self {
             design,

@@ -15,6 +15,7 @@ mod config;
 mod control;
 mod decision;
 mod design;
+mod domains;
 mod histogram;
 mod plan;
 mod policy;
@@ -29,6 +30,7 @@ pub use config::{
 };
 pub use decision::{Decision, RangeDecision};
 pub use design::{Design, Options, Standby};
+pub use domains::{Domains, deal};
 pub use histogram::{EpochCounts, Profiler, SharedHistogram, SizeHistogram};
 pub use plan::{Plan, Role, SharedWorker, SizeRange};
 pub use policy::Policy;

@@ -2,7 +2,9 @@
 
 use minos_base::SizeClass;
 
-use crate::{WorkerId, WorkerSet};
+use std::ops::Range;
+
+use crate::{Domains, WorkerId, WorkerSet};
 
 /// The role of a worker during an epoch (Minos §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +28,13 @@ pub struct SizeRange {
     pub worker: WorkerId,
 }
 
+impl SizeRange {
+    /// The same range at a worker `first` further on.
+    pub(crate) fn moved_by(self, first: usize) -> Self {
+        Self { worker: WorkerId(self.worker.0 + first as u16), ..self }
+    }
+}
+
 /// A large worker that is small for a part of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedWorker {
@@ -37,8 +46,8 @@ pub struct SharedWorker {
 
 /// The roles and size ranges of the workers until the next plan.
 ///
-/// The ranges are in order and without gaps: together they hold every class above the threshold,
-/// so that each request has exactly one home.
+/// The ranges of a domain are in order and without gaps: together they hold every class above the threshold,
+/// so that each request has exactly one home in the domain in which it arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Epochs with requests before this plan; a plan with the same number is the same plan.
@@ -47,7 +56,9 @@ pub struct Plan {
     pub threshold: SizeClass,
     /// The role of each worker.
     pub roles: Vec<Role>,
-    /// The homes of the large classes, smallest class first.
+    /// The domains that the workers are in.
+    pub domains: Domains,
+    /// The homes of the large classes, domain by domain, smallest class first.
     pub ranges: Vec<SizeRange>,
     /// The large worker whose time is split, where the number of small workers is not whole
     /// ([`Design::Fractional`](crate::Design::Fractional)).
@@ -58,31 +69,48 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan under which each of `workers` serves all requests that arrive at it.
+    /// A plan under which each of `workers`, in one domain, serves all requests that arrive at it.
     pub(crate) fn all_small(workers: usize) -> Self {
         Self {
             epoch: 0,
             threshold: SizeClass::MAX,
             roles: vec![Role::Small; workers],
+            domains: Domains::default(),
             ranges: Vec::new(),
             shared: None,
             reserved: WorkerSet::EMPTY,
         }
     }
 
-    /// The large worker that serves `class`; `None` when it is small and served where it is.
+    /// The large worker that serves a request of `class` which has arrived at worker `at`; `None` when it is small and
+    /// served where it is.
     #[inline]
-    pub fn worker_for(&self, class: SizeClass) -> Option<WorkerId> {
+    pub fn worker_for(&self, class: SizeClass, at: WorkerId) -> Option<WorkerId> {
         if class <= self.threshold {
             return None;
         }
-        self.large_worker_for(class)
+        self.large_worker_for(class, at)
     }
 
-    /// Off the small path: looks `class` up in the ranges.
-    fn large_worker_for(&self, class: SizeClass) -> Option<WorkerId> {
-        let position = self.ranges.partition_point(|range| range.last < class);
-        self.ranges.get(position).map(|range| range.worker)
+    /// Off the small path: looks `class` up in the ranges of the domain.
+    fn large_worker_for(&self, class: SizeClass, at: WorkerId) -> Option<WorkerId> {
+        let domain = self.domain_of(at);
+        let is_before = |range: &SizeRange| {
+            let home = range.worker.index();
+            home < domain.start || (home < domain.end && range.last < class)
+        };
+        let position = self.ranges.partition_point(is_before);
+        self.ranges.get(position).map(|range| range.worker).filter(|home| domain.contains(&home.index()))
+    }
+
+    /// The domains, as positions among the workers.
+    pub fn domains(&self) -> impl Iterator<Item = Range<usize>> + use<> {
+        self.domains.ranges(self.workers())
+    }
+
+    /// The domain of `worker`; that of a worker that does not exist is empty.
+    pub fn domain_of(&self, worker: WorkerId) -> Range<usize> {
+        self.domains().find(|domain| domain.contains(&worker.index())).unwrap_or_default()
     }
 
     /// All workers.

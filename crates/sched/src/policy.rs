@@ -4,7 +4,7 @@ use minos_base::SizeClass;
 
 use crate::{
     Assignment, ConfigError, ControlConfig, Decision, Design, HANDOFF_WORKERS_MAX, Options, Plan, Role,
-    SizeHistogram, Threshold, WorkerId,
+    SizeHistogram, Standby, Threshold, WorkerId,
     control::{self, Split},
     smoothed::Smoothed,
 };
@@ -33,9 +33,16 @@ impl Policy {
     pub fn new(design: Design, config: ControlConfig, options: Options) -> Result<Self, ConfigError> {
         config.check()?;
         check_workers(design, config.workers, options)?;
-        let mut plan = Plan::all_small(config.workers);
+        check_domains(design, &config, options)?;
+        let mut plan = Plan { domains: config.domains, ..Plan::all_small(config.workers) };
         match design {
-            Design::HandOff => plan.roles[options.handoff_workers..].fill(Role::Large),
+            Design::HandOff => {
+                for domain in plan.domains() {
+                    // Each domain has some of both, if it has more than one worker.
+                    let handoff = options.handoff_workers.min(domain.len() - 1).max(1);
+                    plan.roles[domain][handoff..].fill(Role::Large);
+                }
+            }
             Design::Reserved => plan.roles[1..].fill(Role::Large),
             _ => {}
         }
@@ -76,6 +83,7 @@ impl Policy {
     pub fn reconfigure(&mut self, config: ControlConfig, options: Options) -> Result<(), ConfigError> {
         config.check()?;
         check_workers(self.design, config.workers, options)?;
+        check_domains(self.design, &config, options)?;
         (self.config, self.options) = (config, options);
         if self.design.counts_sizes() {
             self.plan.threshold = match config.threshold {
@@ -131,8 +139,16 @@ impl Policy {
         let cost_share = control::small_cost_share(&costs, plan.threshold);
         match split_of(self.design) {
             Some(split) => {
-                (plan.roles, plan.shared) = control::split_roles(split, config.workers, cost_share);
-                plan.ranges = control::ranges(&costs, plan.threshold, &plan.roles, plan.shared);
+                plan.ranges.clear();
+                // All domains get the same split: connections are dealt to them in turn, and a request that is small in
+                // one should be small in all.
+                for domain in plan.domains() {
+                    let (roles, shared) = control::split_roles(split, domain.len(), cost_share);
+                    let ranges = control::ranges(&costs, plan.threshold, &roles, shared);
+                    plan.ranges.extend(ranges.into_iter().map(|range| range.moved_by(domain.start)));
+                    plan.roles[domain].copy_from_slice(&roles);
+                    plan.shared = shared;
+                }
             }
             None if self.design == Design::Reserved => {
                 // One worker sorts; the others serve.
@@ -168,4 +184,13 @@ fn check_workers(design: Design, workers: usize, options: Options) -> Result<(),
         Design::Reserved if workers < 3 => Err(ConfigError::Reserved(workers)),
         _ => Ok(()),
     }
+}
+
+/// Checks that each domain has workers, and that the design runs in several, if there are several.
+fn check_domains(design: Design, config: &ControlConfig, options: Options) -> Result<(), ConfigError> {
+    let is_for_one = !design.is_served() || options.standby == Standby::TurnsLarge;
+    if config.domains.is_one() || (config.domains.fits(config.workers) && !is_for_one) {
+        return Ok(());
+    }
+    Err(ConfigError::Domains { design, workers: config.workers })
 }

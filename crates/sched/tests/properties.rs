@@ -40,8 +40,9 @@ fn fault(plan: &Plan) -> Option<String> {
     for class in classes() {
         let homes: Vec<WorkerId> =
             plan.ranges.iter().filter(|r| r.first <= class && class <= r.last).map(|r| r.worker).collect();
-        if homes.len() > 1 || plan.worker_for(class) != homes.first().copied() {
-            return Some(format!("{class:?} has homes {homes:?}, is sent to {:?}", plan.worker_for(class)));
+        let home = plan.worker_for(class, WorkerId(0));
+        if homes.len() > 1 || home != homes.first().copied() {
+            return Some(format!("{class:?} has homes {homes:?}, is sent to {home:?}"));
         }
     }
     None
@@ -194,8 +195,8 @@ fn a_static_threshold_stays() {
 fn before_the_first_request_only_long_values_are_large() {
     let policy = size_aware(ControlConfig::new(2));
     assert_eq!(policy.plan().roles, [Role::Small, Role::Standby]);
-    assert_eq!(policy.plan().worker_for(SizeClass::of(1000)), None);
-    assert_eq!(policy.plan().worker_for(SizeClass::of(10 << 20)), Some(WorkerId(1)));
+    assert_eq!(policy.plan().worker_for(SizeClass::of(1000), WorkerId(0)), None);
+    assert_eq!(policy.plan().worker_for(SizeClass::of(10 << 20), WorkerId(0)), Some(WorkerId(1)));
 }
 
 #[test]
@@ -203,7 +204,7 @@ fn one_worker_is_its_own_standby() {
     let mut policy = size_aware(ControlConfig::new(1));
     let plan = policy.epoch(&histogram(&[(10, 1000), (1 << 20, 5)]));
     assert_eq!(plan.roles, [Role::Standby]);
-    assert_eq!(plan.worker_for(SizeClass::of(1 << 20)), Some(WorkerId(0)));
+    assert_eq!(plan.worker_for(SizeClass::of(1 << 20), WorkerId(0)), Some(WorkerId(0)));
 }
 
 #[test]
@@ -211,7 +212,7 @@ fn key_sharding_serves_everything_where_it_arrives() {
     let mut policy = Policy::new(Design::KeyHash, ControlConfig::new(4), Options::default()).unwrap();
     let plan = policy.epoch(&histogram(&[(10, 1000), (1 << 20, 500)]));
     assert_eq!(fault(plan), None);
-    assert!(classes().all(|class| plan.worker_for(class).is_none()));
+    assert!(classes().all(|class| plan.worker_for(class, WorkerId(3)).is_none()));
     assert!(Design::KeyHash.runs_to_completion() && !Design::SizeAware.runs_to_completion());
 }
 

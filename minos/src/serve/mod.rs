@@ -7,6 +7,7 @@ mod dpdk;
 mod flash;
 mod memory;
 mod native;
+mod numa;
 mod options;
 pub(crate) mod rack;
 mod region;

@@ -10,6 +10,7 @@ use super::{
     available::{Available, memory_default},
     flash::FlashOptions,
     native::NativeOptions,
+    numa::NumaOptions,
     rack::{RackOptions, Serves},
     region::RegionPlace,
     security::{ClientAddress, SecurityOptions},
@@ -28,7 +29,7 @@ use minos_engine::{Backing, CHAIN_BUCKETS_MAX, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
-    config::{Design, PollMode},
+    config::{Design, Placement, PollMode},
 };
 use minos_sched::{Cost, Threshold};
 
@@ -96,6 +97,8 @@ pub(crate) struct ServeOptions {
     /// Bind each worker to a processor when there are enough
     #[arg(long, value_enum, default_value_t = Switch::On, help_heading = "Workers")]
     pub(crate) pin: Switch,
+    #[command(flatten)]
+    pub(crate) numa: NumaOptions,
     /// How an idle worker waits for requests
     #[arg(long, default_value = "adaptive", value_parser = names::<PollMode>(PollMode::NAMES), help_heading = "Workers")]
     pub(crate) poll: PollMode,
@@ -228,7 +231,12 @@ impl ServeOptions {
             native: server.native.as_ref().map(|native| native.address),
         };
         server.rack = self.rack.config(others)?;
-        Ok((server, self.store_config()))
+        let mut store = self.store_config();
+        let placement = self.numa.placement(self.workers());
+        store.memory_nodes = self.memory_nodes(&placement, &store.backing);
+        server.store_settings.extend(self.numa.settings(&placement));
+        server.place(placement);
+        Ok((server, store))
     }
 
     /// Memory of the store, as given or by the machine's memory.
@@ -353,6 +361,16 @@ impl ServeOptions {
             ("prefetch_depth", self.prefetch_depth.to_string()),
         ];
         others.into_iter().chain(region).collect()
+    }
+
+    /// The nodes that the table's pages come from in turn.
+    fn memory_nodes(&self, placement: &Placement, backing: &Backing) -> Vec<usize> {
+        let is_taken_at_once = matches!(backing, Backing::Memfd | Backing::File(_));
+        if self.access != AccessMode::Crcw && !is_taken_at_once {
+            // An owner is the first to touch most pages of its partitions, and so has them on its node.
+            return Vec::new();
+        }
+        placement.memory_nodes()
     }
 
     fn evict(&self) -> Evict {

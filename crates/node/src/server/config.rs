@@ -73,6 +73,8 @@ options! {
     spin_max: Duration = Duration::from_micros(50),
     /// True if each worker is pinned to a processor.
     pin: bool = true,
+    /// The NUMA nodes that workers run on; the domains of `control` are its domains then.
+    placement: Placement = Placement::default(),
     /// Most connections open at a time.
     connections_max: usize = limits::CONNECTIONS_MAX_DEFAULT,
     /// Connections silent for this long are closed; `None` means never.
@@ -116,6 +118,12 @@ options! {
 }
 
 impl ServerConfig {
+    /// Runs the workers, a domain for each node, where `placement` says.
+    pub fn place(&mut self, placement: Placement) {
+        self.control.domains = placement.domains();
+        self.placement = placement;
+    }
+
     /// The design in force at the start, with its parameter.
     pub fn choice(&self) -> DispatchChoice {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
@@ -224,12 +232,14 @@ macro_rules! choice {
 mod gathering;
 mod log;
 mod native;
+mod placement;
 mod watch;
 
 pub use crate::rack::config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode};
 pub use gathering::{Gathering, Promote, VectorWidth};
 pub use log::{LogLevel, Verbosity};
 pub use native::{NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
+pub use placement::Placement;
 pub use watch::WatchConfig;
 
 /// A value that is out of its bounds.

@@ -11,6 +11,7 @@ mod mailbox;
 pub(crate) mod operator;
 mod owned;
 pub(crate) mod pause;
+mod seats;
 pub mod settings;
 pub(crate) mod shared;
 pub(crate) mod start;

@@ -16,7 +16,7 @@ use minos_base::limits::BURST_MAX;
 use minos_engine::{Access, Engine, Mode};
 #[cfg(debug_assertions)]
 use minos_engine::{CacheMode, StoreMode};
-use minos_net::{Address, Io, Kernel, Listener, Waker, allowed_cpus, pin_to};
+use minos_net::{Address, Io, Kernel, Listener, Waker};
 use minos_sched::{SharedHistogram, WorkerId};
 use minos_sealed::Keys;
 use minos_sync::Ring;
@@ -31,6 +31,7 @@ use super::{
     mailbox::Mailbox,
     operator::Operator,
     owned,
+    seats::{beside, bind, cpus},
     settings::{self, Tuning},
     shared::{InForce, NativeSide, PlanCell, Shared, TrackingHost},
     stop::Stop,
@@ -238,22 +239,12 @@ impl Server {
     where
         Engine<M>: Sync,
     {
-        let cpus = shared.config.pin.then(allowed_cpus).unwrap_or_default();
-        for index in 0..shared.workers.len() {
-            let config = &shared.config;
-            let terms = shared.plan.in_force().tuning.terms();
-            let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
-            // With fewer processors than workers, the kernel places the threads better.
-            let cpu = cpus.get(index).copied().filter(|_| cpus.len() >= shared.workers.len());
-            let lane = |tier| Fetches::of(tier, config.gathering, config.promote);
-            let fetches = shared.tier.as_ref().map(lane).transpose()?;
-            let links = |rack: &Arc<Rack<M>>| {
-                Ok::<_, io::Error>(Links::new(io.poller()?, &rack.config, Instant::now()))
-            };
-            let links = shared.rack.as_ref().map(links).transpose()?;
+        let cpus = cpus(&shared.config);
+        for (index, cpus) in cpus.into_iter().enumerate() {
+            let (large, fetches, links) = beside(&shared.config, index, || outfit(io, shared))?;
             let shared = Arc::clone(shared);
             self.spawn(format!("minos-worker-{index}"), move || {
-                pin(cpu);
+                bind(&cpus);
                 shared.store.take_up(index);
                 Worker::<M, I>::new(&shared, WorkerId(index as u16), large, fetches, links).run();
                 shared.store.give_up(index);
@@ -388,7 +379,8 @@ fn listen_for_peers(
 
 /// The RX queues, one a worker.
 fn queues<I: Io>(io: &I, config: &ServerConfig) -> io::Result<Vec<RxQueue<I>>> {
-    (0..config.control.workers).map(|_| RxQueue::open(io.poller()?, config.connections_max)).collect()
+    let open = || RxQueue::open(io.poller()?, config.connections_max);
+    (0..config.control.workers).map(|worker| beside(config, worker, open)).collect()
 }
 
 /// Builds the state that the threads share.
@@ -402,7 +394,7 @@ where
     Engine<M>: Sync,
 {
     let queues = queues(io, &config)?;
-    let workers = queues.iter().map(|_| worker(&config)).collect::<Result<Vec<_>, _>>()?;
+    let workers = workers(&config)?;
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
     rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
     let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
@@ -461,6 +453,13 @@ fn attacher<M: Mode, I: Io>(shared: &Arc<Shared<M, I>>) -> Result<Option<Attache
     }))
 }
 
+fn workers<M: Mode>(config: &ServerConfig) -> io::Result<Vec<WorkerShared<M>>>
+where
+    Engine<M>: Sync,
+{
+    (0..config.control.workers).map(|index| beside(config, index, || worker(config))).collect()
+}
+
 fn worker<M: Mode>(config: &ServerConfig) -> io::Result<WorkerShared<M>> {
     Ok(WorkerShared {
         ring: Ring::new(config.ring_capacity.next_power_of_two()),
@@ -507,10 +506,19 @@ fn native_side<M: Mode, I: Io>(
     Ok(Some(NativeSide { core: Arc::new(core), ports }))
 }
 
-fn pin(cpu: Option<usize>) {
-    if let Some(cpu) = cpu
-        && let Err(error) = pin_to(cpu)
-    {
-        tracing::info!(%error, cpu, "a worker is not bound to a processor");
-    }
+/// What a worker alone has: large transfers, reads from flash, links to other nodes of a rack.
+type Outfit<M, P> = (LargeSet<M, P>, Option<Fetches<M>>, Option<Links<M, P>>);
+
+fn outfit<M: Mode, I: Io>(io: &I, shared: &Shared<M, I>) -> io::Result<Outfit<M, I::Poller>>
+where
+    Engine<M>: Sync,
+{
+    let config = &shared.config;
+    let terms = shared.plan.in_force().tuning.terms();
+    let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
+    let lane = |tier| Fetches::of(tier, config.gathering, config.promote);
+    let fetches = shared.tier.as_ref().map(lane).transpose()?;
+    let links =
+        |rack: &Arc<Rack<M>>| Ok::<_, io::Error>(Links::new(io.poller()?, &rack.config, Instant::now()));
+    Ok((large, fetches, shared.rack.as_ref().map(links).transpose()?))
 }

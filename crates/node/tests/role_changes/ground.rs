@@ -11,6 +11,7 @@ use minos_node::{
     ServerConfig,
     config::{LargeOrder, NativeConfig, PollMode},
 };
+use minos_sched::Domains;
 use minos_tier::{Durability, Options, Tier};
 use rand::{RngExt, rngs::StdRng};
 
@@ -68,11 +69,13 @@ pub(crate) fn config(random: &mut StdRng) -> ServerConfig {
     config.steal = random.random_ratio(1, 2);
     config.ring_capacity = [2, 4, 1024][random.random_range(0..3)];
     config.slice_bytes = [4 << 10, 64 << 10][random.random_range(0..2)];
+    let domains = [&[WORKERS][..], &[2, 2], &[1, 3]][random.random_range(0..3)];
+    config.control.domains = Domains::of_sizes(domains);
     config.native = Some(NativeConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))));
     // A failure must be reported at once.
     config.stop_timeout = Duration::from_secs(1);
     eprintln!(
-        "epochs of {:?}, percentile {}, {}, {:?}, steal {}, ring {}, slices of {}",
+        "epochs of {:?}, percentile {}, {}, {:?}, steal {}, ring {}, slices of {}, domains of {domains:?}",
         config.epoch,
         config.control.percentile,
         config.poll,

@@ -117,7 +117,7 @@ impl Model for SizeAware {
     fn arrive(&mut self, job: Job, floor: &mut Floor) {
         let class = self.class(job.ticks);
         self.requests.record(class, 1);
-        match self.policy.plan().worker_for(class) {
+        match self.policy.plan().worker_for(class, WorkerId(0)) {
             None => self.arrive_small(job, floor),
             Some(home) => self.arrive_large(job, home.index(), floor),
         }

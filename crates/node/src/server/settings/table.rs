@@ -203,7 +203,7 @@ pub const FIXED: &[(&str, &[&str])] = &[
     ]),
     ("it is read at the start; restart the server", &["config", "ends-with-parent"]),
     ("threads, their rings and lists are made at the start; restart the server", &[
-        "workers", "pin", "poll", "io", "ring-size", "spin-max", "sample", "large-order", "large-wait-max", "hot-keys",
+        "workers", "pin", "numa", "numa-root", "poll", "io", "ring-size", "spin-max", "sample", "large-order", "large-wait-max", "hot-keys",
         "large-keys", "slow-log", "tracking-table-max-keys",
     ]),
     ("native clients learn it when they connect; restart the server", &[

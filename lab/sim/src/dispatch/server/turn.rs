@@ -188,7 +188,7 @@ impl Server<'_> {
     fn give_back(&mut self, worker: WorkerId) -> bool {
         let mut gave = false;
         while let Some(request) = self.workers[worker.index()].held.pop_front() {
-            let home = self.policy.plan().worker_for(request.class).filter(|&home| home != worker);
+            let home = self.policy.plan().worker_for(request.class, worker).filter(|&home| home != worker);
             let Some(ring) = home.filter(|ring| self.rings[ring.index()].len() < self.spec.ring_max) else {
                 self.workers[worker.index()].held.push_front(request);
                 break;

@@ -1,5 +1,7 @@
 //! Properties of the assignments of all designs, for any plan.
 
+mod domains;
+
 use minos_base::{SizeClass, limits::WORKERS_MAX};
 use minos_sched::{
     Assignment, ControlConfig, Design, Intake, Options, Place, Plan, Policy, Portion, Role, SizeHistogram,
