@@ -14,6 +14,8 @@
 
 /* Most frames of a call. */
 #define BURST 32
+/* Bytes of a packet, as FRAME_BYTES in Rust. */
+#define ROOM (2048 + 64)
 /* Free packets that a thread keeps. */
 #define CACHE 256
 
@@ -87,7 +89,7 @@ static int set_queues(const minos_dpdk_wanted *wanted, const struct rte_eth_dev_
     if (status != 0 && status != -ENOTSUP)
         return status;
     snprintf(name, sizeof(name), "minos%u", port);
-    out->pool = rte_pktmbuf_pool_create(name, count, CACHE, 0, RTE_MBUF_DEFAULT_BUF_SIZE, socket);
+    out->pool = rte_pktmbuf_pool_create(name, count, CACHE, 0, RTE_PKTMBUF_HEADROOM + ROOM, socket);
     if (out->pool == NULL)
         return -rte_errno;
     out->room_bytes = rte_pktmbuf_data_room_size(out->pool) - RTE_PKTMBUF_HEADROOM;
@@ -190,7 +192,7 @@ uint16_t minos_dpdk_receive(uint16_t port, uint16_t queue, minos_dpdk_frame *fra
     return received;
 }
 
-/* Allocates `count` frames, at most BURST, or none; returns 0 if there are some. */
+/* Allocates `count` frames with all their room, at most BURST, or none; returns 0 if there are some. */
 int minos_dpdk_allocate(const minos_dpdk_found *device, minos_dpdk_frame *frames, uint16_t count)
 {
     struct rte_mbuf *packets[BURST];
@@ -198,7 +200,7 @@ int minos_dpdk_allocate(const minos_dpdk_found *device, minos_dpdk_frame *frames
     for (uint16_t at = 0; status == 0 && at < count; at++) {
         frames[at].packet = packets[at];
         frames[at].bytes = rte_pktmbuf_mtod(packets[at], uint8_t *);
-        frames[at].length = 0;
+        frames[at].length = device->room_bytes;
     }
     return status;
 }
@@ -218,8 +220,11 @@ uint16_t minos_dpdk_send(uint16_t port, uint16_t queue, const minos_dpdk_frame *
     return sent;
 }
 
+/* Frees `count` frames, at most BURST. */
 void minos_dpdk_free(const minos_dpdk_frame *frames, uint16_t count)
 {
+    struct rte_mbuf *packets[BURST];
     for (uint16_t at = 0; at < count; at++)
-        rte_pktmbuf_free(frames[at].packet);
+        packets[at] = frames[at].packet;
+    rte_pktmbuf_free_bulk(packets, count);
 }

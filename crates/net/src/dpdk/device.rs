@@ -43,10 +43,25 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Frame {
+    /// Lets the packet end behind so many bytes at most.
+    pub(super) fn shorten(&mut self, bytes: usize) {
+        self.0.length = self.0.length.min(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
     /// The bytes of the packet; none if it was received in several pieces.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: the shim promises so many bytes there, and the borrow keeps the packet.
         unsafe { slice::from_raw_parts_mut(self.0.bytes, self.0.length as usize) }
+    }
+}
+
+/// Drops frames with one call.
+pub(super) fn free(frames: &mut Frames) {
+    let count = frames.len() as u16;
+    // SAFETY: the frames are given away.
+    unsafe {
+        frames.set_len(0);
+        sys::minos_dpdk_free(frames.as_ptr().cast(), count);
     }
 }
 
@@ -102,11 +117,10 @@ impl Device {
         }
     }
 
-    /// Adds `count` frames of `bytes` bytes each, which are any; false, and none, if memory is used up or has no room for such
-    /// frames.
+    /// Adds `count` frames as long as they may be, with any bytes; false, and none, if memory is used up.
     #[inline]
-    pub(super) fn allocate(&self, frames: &mut Frames, count: usize, bytes: usize) -> bool {
-        if count > frames.remaining_capacity() || bytes > self.found.room_bytes as usize {
+    pub(super) fn allocate(&self, frames: &mut Frames, count: usize) -> bool {
+        if count > frames.remaining_capacity() {
             return false;
         }
         enter_thread();
@@ -120,7 +134,6 @@ impl Device {
             }
             frames.set_len(had + count);
         }
-        frames[had..].iter_mut().for_each(|frame| frame.0.length = bytes as u32);
         true
     }
 

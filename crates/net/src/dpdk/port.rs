@@ -2,11 +2,11 @@
 
 use std::{
     io::{self, IoSlice},
-    net::{Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread,
@@ -18,12 +18,13 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{
     DpdkOptions,
-    device::{Frame, Frames},
+    device::{Frame, Frames, free},
     host::{Host, To},
 };
 use crate::{
     CardCounts, Port, PortFacts, PortOptions, Way,
-    frame::{ARP_FRAME_BYTES, Arp, End, head_bytes, packet_bytes, parse, write_head},
+    frame::{ARP_FRAME_BYTES, Arp, End, Head, packet_bytes, parse},
+    neighbours::{Heads, Recent},
     pieces::Bytes,
     udp::{BURST_MESSAGES, Message, Sent, TransmitBurst},
 };
@@ -40,6 +41,8 @@ pub struct DpdkPort {
     number: usize,
     here: End,
     ip: Ipv4Addr,
+    /// Whoever sends holds it.
+    heads: Mutex<Heads>,
     /// Readable at all times.
     readable: OwnedFd,
     counts: Counts,
@@ -57,6 +60,7 @@ struct Counts {
 #[derive(Debug)]
 pub struct DpdkBurst {
     held: ArrayVec<Held, BURST_MESSAGES>,
+    recent: Recent,
     host: Arc<Host>,
 }
 
@@ -64,7 +68,7 @@ pub struct DpdkBurst {
 #[derive(Debug)]
 pub(super) struct Held {
     frame: Frame,
-    peer: SocketAddr,
+    peer: SocketAddrV4,
     payload: Range<usize>,
 }
 
@@ -82,6 +86,7 @@ impl DpdkPort {
                 readable: eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
                 here: End { mac: host.device.mac(), address: address.into() },
                 ip: *address.ip(),
+                heads: Mutex::default(),
                 host: Arc::clone(&host),
                 number,
                 counts: Counts::default(),
@@ -98,7 +103,7 @@ impl DpdkPort {
         let (end, mut burst) = (Instant::now() + within, self.burst());
         let mut next_question = Instant::now();
         self.host.ask_for(peer);
-        while self.host.neighbours.find((peer, 0).into()).is_none() {
+        while self.host.neighbours.find(&mut burst.recent, (peer, 0).into()).is_none() {
             let now = Instant::now();
             if now > end {
                 let reason =
@@ -111,7 +116,7 @@ impl DpdkPort {
                 self.send_arp(|frame| Arp::write_request(frame, mac, ip, peer));
             }
             // The answer may come to any of them; nothing else was asked for yet.
-            burst.held.clear();
+            burst.clear();
             (0..self.host.device.receive_queues()).for_each(|queue| self.receive_from(queue, &mut burst, 1));
             thread::sleep(LOOK_AGAIN_AFTER);
         }
@@ -127,39 +132,42 @@ impl DpdkPort {
     fn receive_from(&self, queue: usize, burst: &mut DpdkBurst, messages_max: usize) {
         let mut frames = Frames::new();
         self.host.device.receive(queue, &mut frames, messages_max.saturating_sub(burst.held.len()));
-        frames.into_iter().for_each(|frame| self.take(frame, burst));
+        frames.drain(..).for_each(|frame| self.take(frame, burst));
     }
 
     /// Takes a frame from a queue: into the burst, to another port's inbox, or as a question for the address.
     fn take(&self, mut frame: Frame, burst: &mut DpdkBurst) {
         let bytes = frame.bytes();
-        let Ok(datagram) = parse(bytes) else { return self.take_arp(Arp::parse(bytes)) };
-        let to = self.host.port_of(&datagram, bytes);
-        let held = Held { peer: datagram.from.address, payload: datagram.payload, frame };
-        match to {
-            To::Port(port) => {
-                self.host.neighbours.note(held.peer, datagram.from.mac);
+        let Ok(datagram) = parse(bytes) else {
+            let arp = Arp::parse(bytes);
+            return self.take_arp(arp, &mut burst.recent);
+        };
+        match (self.host.port_of(&datagram, bytes), datagram.from.address) {
+            (To::Port(port), SocketAddr::V4(peer)) => {
+                self.host.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
+                let held = Held { peer, payload: datagram.payload, frame };
                 if port == self.number {
                     burst.held.push(held);
                 } else if self.host.inboxes[port].push(held).is_err() {
                     self.counts.inbox_full.fetch_add(1, Relaxed);
                 }
             }
-            To::Nobody => {
+            _ => {
                 self.counts.invalid.fetch_add(1, Relaxed);
             }
         }
     }
 
     /// Answers a question for the address, or notes the answer to one.
-    fn take_arp(&self, arp: Option<Arp>) {
+    #[cold]
+    fn take_arp(&self, arp: Option<Arp>, recent: &mut Recent) {
         match arp {
             Some(Arp::Request { mac, ip, wanted }) if wanted == self.ip => {
                 let here = self.here.mac;
                 self.send_arp(|frame| Arp::write_reply(frame, here, wanted, (mac, ip)));
             }
             Some(Arp::Reply { mac, ip }) if self.host.is_asked_for(ip) => {
-                self.host.neighbours.note((ip, 0).into(), mac)
+                self.host.neighbours.note(recent, (ip, 0).into(), mac)
             }
             Some(_) => {}
             None => {
@@ -170,7 +178,8 @@ impl DpdkPort {
 
     fn send_arp(&self, write: impl FnOnce(&mut [u8])) {
         let mut frames = Frames::new();
-        if self.host.device.allocate(&mut frames, 1, ARP_FRAME_BYTES) {
+        if self.host.device.allocate(&mut frames, 1) {
+            frames[0].shorten(ARP_FRAME_BYTES);
             write(frames[0].bytes());
             self.host.device.send(self.host.steering.send_queue(self.number, 0), &mut frames);
         }
@@ -181,11 +190,11 @@ impl Port for DpdkPort {
     type Burst = DpdkBurst;
 
     fn burst(&self) -> DpdkBurst {
-        DpdkBurst { held: ArrayVec::new(), host: Arc::clone(&self.host) }
+        DpdkBurst { held: ArrayVec::new(), recent: Recent::default(), host: Arc::clone(&self.host) }
     }
 
     fn receive_at_most(&self, burst: &mut DpdkBurst, messages_max: usize) -> io::Result<usize> {
-        burst.held.clear();
+        burst.clear();
         if !Arc::ptr_eq(&burst.host, &self.host) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -207,12 +216,13 @@ impl Port for DpdkPort {
     fn messages(burst: &mut DpdkBurst) -> impl Iterator<Item = Message<'_>> {
         burst.held.iter_mut().map(|held| {
             let bytes = &mut held.frame.bytes()[held.payload.clone()];
-            Message { peer: held.peer, segment_bytes: bytes.len().max(1), bytes }
+            Message { peer: held.peer.into(), segment_bytes: bytes.len().max(1), bytes }
         })
     }
 
     fn send(&self, trains: &mut TransmitBurst) -> Sent {
-        let mut outgoing = Outgoing::by(self);
+        let frames = trains.trains().map(|(_, bytes, segment_bytes)| segments(bytes.len(), segment_bytes));
+        let mut outgoing = Outgoing::by(self, frames.sum());
         for (peer, bytes, segment_bytes) in trains.trains() {
             outgoing.add(peer, &[IoSlice::new(bytes)], segment_bytes);
         }
@@ -221,7 +231,8 @@ impl Port for DpdkPort {
     }
 
     fn send_gather(&self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) -> Sent {
-        let mut outgoing = Outgoing::by(self);
+        let bytes = pieces.iter().map(|piece| piece.len()).sum();
+        let mut outgoing = Outgoing::by(self, segments(bytes, segment_bytes));
         outgoing.add(peer, pieces, segment_bytes);
         outgoing.finish()
     }
@@ -262,8 +273,28 @@ impl Port for DpdkPort {
     }
 }
 
+impl DpdkBurst {
+    /// Returns the packets to their pool.
+    fn clear(&mut self) {
+        let mut frames: Frames = self.held.drain(..).map(|held| held.frame).collect();
+        if !frames.is_empty() {
+            free(&mut frames);
+        }
+    }
+}
+
 /// Trains that become frames, and leave as bursts.
 struct Outgoing<'a> {
+    heads: MutexGuard<'a, Heads>,
+    /// Frames to be filled.
+    spare: Frames,
+    /// Frames that are not allocated yet.
+    wanted: usize,
+    leaving: Leaving<'a>,
+}
+
+/// Frames that leave as a burst.
+struct Leaving<'a> {
     port: &'a DpdkPort,
     frames: Frames,
     /// The trains of the frames, by number.
@@ -277,53 +308,62 @@ struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    fn by(port: &'a DpdkPort) -> Self {
+    /// Frames that `port` sends, about `wanted` of them.
+    fn by(port: &'a DpdkPort, wanted: usize) -> Self {
         let (frames, trains, sent) = (Frames::new(), ArrayVec::new(), Sent::default());
-        Self { port, frames, trains, queue: 0, count: 0, last_dropped: 0, sent }
+        let leaving = Leaving { port, frames, trains, queue: 0, count: 0, last_dropped: 0, sent };
+        let heads = port.heads.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { heads, spare: Frames::new(), wanted, leaving }
     }
 
     /// Copies a train into frames.
     fn add(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
-        let host = &self.port.host;
-        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let segment_bytes = segment_bytes.clamp(1, bytes.max(1));
+        let Self { heads, spare, wanted, leaving } = self;
+        let DpdkPort { host, here, number, .. } = leaving.port;
+        let mut left: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let segment_bytes = segment_bytes.clamp(1, left.max(1));
         if packet_bytes(&peer.ip(), segment_bytes) > host.device.mtu_bytes() {
-            self.sent.too_long += 1;
+            leaving.sent.too_long += 1;
             return;
         }
-        let Some(mac) = host.mac_of(peer) else {
-            self.sent.refused += 1;
+        let Some(head) = heads.to(here, peer, |recent| host.mac_of(recent, peer)) else {
+            leaving.sent.refused += 1;
             return;
         };
-        let queue = host.steering.send_queue(self.port.number, peer.port());
+        leaving.begin(host.steering.send_queue(*number, peer.port()));
+        let mut bytes = Bytes::of(pieces);
+        while left > 0 {
+            let taken = left.min(segment_bytes);
+            let frame =
+                take_spare(spare, wanted, host).and_then(|frame| fill(frame, head, &mut bytes, taken));
+            let Some(frame) = frame else { return leaving.drop_train(leaving.count) };
+            leaving.push(frame);
+            left -= taken;
+        }
+    }
+
+    fn finish(mut self) -> Sent {
+        free(&mut self.spare);
+        self.leaving.finish()
+    }
+}
+
+impl Leaving<'_> {
+    /// Begins a train whose frames leave by this queue.
+    fn begin(&mut self, queue: usize) {
         if queue != self.queue {
             self.flush();
             self.queue = queue;
         }
         self.count += 1;
-        self.cut(End { mac, address: peer }, (Bytes::of(pieces), bytes), segment_bytes);
     }
 
-    /// Fills a frame with each segment.
-    fn cut(&mut self, to: End, (mut bytes, mut left): (Bytes<'_>, usize), segment_bytes: usize) {
-        let (port, begin) = (self.port, head_bytes(&to.address.ip()));
-        while left > 0 {
-            if self.frames.is_full() {
-                self.flush();
-            }
-            let taken = left.min(segment_bytes);
-            if !port.host.device.allocate(&mut self.frames, 1, begin + taken) {
-                self.drop_train(self.count);
-                return;
-            }
-            let at = self.frames.len() - 1;
-            let frame = self.frames[at].bytes();
-            bytes.copy_to(&mut frame[begin..]);
-            // The frame has the size of the whole, and both addresses are of one family.
-            write_head(frame, &port.here, &to, taken);
-            self.trains.push(self.count);
-            left -= taken;
+    fn push(&mut self, frame: Frame) {
+        if self.frames.is_full() {
+            self.flush();
         }
+        self.frames.push(frame);
+        self.trains.push(self.count);
     }
 
     /// Lets the frames leave.
@@ -353,4 +393,33 @@ impl<'a> Outgoing<'a> {
         }
         Sent { trains: self.count - dropped, ..self.sent }
     }
+}
+
+/// A frame to be filled. `wanted` more will be asked for; as many are allocated at once if they can be.
+#[inline]
+fn take_spare(spare: &mut Frames, wanted: &mut usize, host: &Host) -> Option<Frame> {
+    if spare.is_empty() {
+        let count = (*wanted).clamp(1, spare.capacity());
+        if !host.device.allocate(spare, count) && !host.device.allocate(spare, 1) {
+            return None;
+        }
+        *wanted = wanted.saturating_sub(spare.len());
+    }
+    spare.pop()
+}
+
+/// Fills a frame with the next `taken` bytes behind their headers; `None` if it has no room for them.
+#[inline]
+fn fill(mut frame: Frame, head: &Head, bytes: &mut Bytes<'_>, taken: usize) -> Option<Frame> {
+    let begin = head.bytes();
+    bytes.copy_to(frame.bytes().get_mut(begin..begin + taken)?);
+    let length = head.write(frame.bytes(), taken)?;
+    frame.shorten(length);
+    Some(frame)
+}
+
+/// Segments of a train; none of an empty one.
+fn segments(bytes: usize, segment_bytes: usize) -> usize {
+    // Most have one, and a division takes its time.
+    if bytes <= segment_bytes { bytes.min(1) } else { bytes.div_ceil(segment_bytes.max(1)) }
 }

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     Io, Port, PortOptions, Way,
     frame::{ARP_FRAME_BYTES, Arp, End, head_bytes, write_head},
+    neighbours::Recent,
     udp::{BURST_MESSAGES, TransmitBurst},
 };
 
@@ -208,7 +209,8 @@ fn what_cannot_leave_is_counted() {
 /// Sends bytes as they are.
 fn inject(device: &Device, queue: usize, bytes: &[u8]) {
     let mut frames = Frames::new();
-    assert!(device.allocate(&mut frames, 1, bytes.len()));
+    assert!(device.allocate(&mut frames, 1));
+    frames[0].shorten(bytes.len());
     frames[0].bytes().copy_from_slice(bytes);
     assert_eq!(device.send(queue, &mut frames), 1);
 }
@@ -265,7 +267,7 @@ fn hostile_frames_are_dropped_and_counted() {
     // Spoiled are at most the source, which any host may have, and what the checksum does not cover.
     let invalid = server[0].card_counts().invalid;
     assert!(invalid as usize > hostile.len() * 4 / 5, "{invalid} of {}", hostile.len());
-    assert_eq!(server[0].host().mac_of((CLIENT, 1).into()), None);
+    assert_eq!(server[0].host().mac_of(&mut Recent::default(), (CLIENT, 1).into()), None);
 }
 
 #[test]

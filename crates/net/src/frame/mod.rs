@@ -5,14 +5,18 @@
 
 mod arp;
 mod checksum;
+mod head;
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     ops::Range,
 };
 
-pub use self::arp::{ARP_FRAME_BYTES, Arp};
-use self::checksum::{fold, is_same, pseudo_sum, sum};
+use self::checksum::{fold, is_same, number, sum};
+pub use self::{
+    arp::{ARP_FRAME_BYTES, Arp},
+    head::{Head, write_head},
+};
 
 /// A hardware address.
 pub type Mac = [u8; 6];
@@ -86,73 +90,38 @@ pub(crate) const fn packet_bytes(ip: &IpAddr, payload_bytes: usize) -> usize {
 ///
 /// # Errors
 /// See [`Invalid`].
+#[inline]
 pub fn parse(frame: &[u8]) -> Result<Datagram, Invalid> {
-    let (ethernet, packet) = frame.split_at_checked(ETHERNET_BYTES).ok_or(Invalid::Length)?;
-    let (ips, udp) = match array(ethernet, 12) {
+    let (ethernet, packet) = frame.split_first_chunk::<ETHERNET_BYTES>().ok_or(Invalid::Length)?;
+    let (ips, covered) = match array(ethernet, 12) {
         TYPE_IPV4 => ipv4(packet)?,
         TYPE_IPV6 => ipv6(packet)?,
         _ => return Err(Invalid::Other),
     };
-    let head = udp.get(..UDP_BYTES).ok_or(Invalid::Length)?;
+    let udp_at = if ips[0].is_ipv4() { 8 } else { 32 };
+    let head = covered.get(udp_at..udp_at + UDP_BYTES).ok_or(Invalid::Length)?;
     let word = |at| u16::from_be_bytes(array(head, at));
-    let udp_bytes = word(4);
-    let udp = udp.get(..udp_bytes.into()).filter(|_| usize::from(udp_bytes) >= UDP_BYTES);
-    let udp = udp.ok_or(Invalid::Length)?;
+    let udp_bytes = usize::from(word(4));
+    let covered = covered.get(..udp_at + udp_bytes).filter(|_| udp_bytes >= UDP_BYTES);
+    let covered = covered.ok_or(Invalid::Length)?;
     let [from, to] = [
         End { mac: array(ethernet, 6), address: (ips[0], word(0)).into() },
         End { mac: array(ethernet, 0), address: (ips[1], word(2)).into() },
     ];
-    let is_sound = is_sound(word(6), pseudo_sum(from.address, to.address, udp_bytes), udp, ips[0]);
     let begin = head_bytes(&ips[0]);
-    let payload = begin..begin + udp.len() - UDP_BYTES;
+    let payload = begin..begin + udp_bytes - UDP_BYTES;
     match () {
-        () if !is_sound => Err(Invalid::Checksum),
+        () if !is_sound(array(head, 6), covered, udp_at) => Err(Invalid::Checksum),
         () if !is_host(&from) => Err(Invalid::Source),
         () => Ok(Datagram { from, to, payload }),
     }
 }
 
-/// Writes the headers before a payload of `payload_bytes` bytes that lies at [`head_bytes`] of `frame` already, and
-/// returns the bytes of the whole; `None` if they do not fit the frame or an IP packet, or the addresses are of two
-/// families.
-pub fn write_head(frame: &mut [u8], from: &End, to: &End, payload_bytes: usize) -> Option<usize> {
-    let begin = head_bytes(&from.address.ip());
-    let frame = frame.get_mut(..begin.checked_add(payload_bytes)?)?;
-    let udp_bytes = u16::try_from(UDP_BYTES + payload_bytes).ok()?;
-    let (ethernet, packet) = frame.split_at_mut(ETHERNET_BYTES);
-    ethernet[..6].copy_from_slice(&to.mac);
-    ethernet[6..12].copy_from_slice(&from.mac);
-    let udp = match (from.address.ip(), to.address.ip()) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            ethernet[12..].copy_from_slice(&TYPE_IPV4);
-            let (head, udp) = packet.split_at_mut(IPV4_BYTES);
-            write_ipv4(head, from, to, udp_bytes.checked_add(IPV4_BYTES as u16)?);
-            udp
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            ethernet[12..].copy_from_slice(&TYPE_IPV6);
-            let (head, udp) = packet.split_at_mut(IPV6_BYTES);
-            write_ipv6(head, from, to, udp_bytes);
-            udp
-        }
-        _ => return None,
-    };
-    udp[..2].copy_from_slice(&from.address.port().to_be_bytes());
-    udp[2..4].copy_from_slice(&to.address.port().to_be_bytes());
-    udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
-    udp[6..8].fill(0);
-    // Zero would mean that there is no checksum.
-    let checksum = match !fold(pseudo_sum(from.address, to.address, udp_bytes) + sum(udp)) {
-        0 => 0xffff,
-        checksum => checksum,
-    };
-    udp[6..8].copy_from_slice(&checksum.to_be_bytes());
-    Some(frame.len())
-}
-
-/// Source, destination and payload of an IPv4 packet with UDP.
+/// Source and destination of an IPv4 packet with UDP, and the bytes from these addresses on, of which UDP's checksum covers
+/// those of the datagram.
+#[inline]
 fn ipv4(packet: &[u8]) -> Result<([IpAddr; 2], &[u8]), Invalid> {
-    let head = packet.get(..IPV4_BYTES).ok_or(Invalid::Length)?;
+    let head = packet.first_chunk::<IPV4_BYTES>().ok_or(Invalid::Length)?;
     let fragment = u16::from_be_bytes(array(head, 6)) & FRAGMENT_BITS;
     if head[0] != IPV4_PLAIN || fragment != 0 || head[9] != PROTOCOL_UDP {
         return Err(Invalid::Other);
@@ -161,51 +130,32 @@ fn ipv4(packet: &[u8]) -> Result<([IpAddr; 2], &[u8]), Invalid> {
         return Err(Invalid::Checksum);
     }
     let bytes = u16::from_be_bytes(array(head, 2));
-    let udp = packet.get(IPV4_BYTES..bytes.into()).ok_or(Invalid::Length)?;
+    let covered = packet.get(12..bytes.into()).ok_or(Invalid::Length)?;
     let ip = |at| IpAddr::from(array::<4>(head, at));
-    Ok(([ip(12), ip(16)], udp))
+    Ok(([ip(12), ip(16)], covered))
 }
 
 /// The same of IPv6.
 fn ipv6(packet: &[u8]) -> Result<([IpAddr; 2], &[u8]), Invalid> {
-    let head = packet.get(..IPV6_BYTES).ok_or(Invalid::Length)?;
+    let head = packet.first_chunk::<IPV6_BYTES>().ok_or(Invalid::Length)?;
     if head[0] >> 4 != 6 || head[6] != PROTOCOL_UDP {
         return Err(Invalid::Other);
     }
     let bytes = usize::from(u16::from_be_bytes(array(head, 4)));
-    let udp = packet.get(IPV6_BYTES..IPV6_BYTES + bytes).ok_or(Invalid::Length)?;
+    let covered = packet.get(8..IPV6_BYTES + bytes).ok_or(Invalid::Length)?;
     let ip = |at| IpAddr::from(array::<16>(head, at));
-    Ok(([ip(8), ip(24)], udp))
+    Ok(([ip(8), ip(24)], covered))
 }
 
-fn write_ipv4(head: &mut [u8], from: Ipv4Addr, to: Ipv4Addr, bytes: u16) {
-    head.fill(0);
-    head[0] = IPV4_PLAIN;
-    head[2..4].copy_from_slice(&bytes.to_be_bytes());
-    // A datagram that is never cut needs no number (RFC 6864).
-    head[6..8].copy_from_slice(&DO_NOT_FRAGMENT);
-    head[8] = HOPS;
-    head[9] = PROTOCOL_UDP;
-    head[12..16].copy_from_slice(&from.octets());
-    head[16..20].copy_from_slice(&to.octets());
-    let checksum = !fold(sum(head));
-    head[10..12].copy_from_slice(&checksum.to_be_bytes());
-}
-
-fn write_ipv6(head: &mut [u8], from: Ipv6Addr, to: Ipv6Addr, bytes: u16) {
-    head.fill(0);
-    head[0] = 6 << 4;
-    head[4..6].copy_from_slice(&bytes.to_be_bytes());
-    head[6] = PROTOCOL_UDP;
-    head[7] = HOPS;
-    head[8..24].copy_from_slice(&from.octets());
-    head[24..40].copy_from_slice(&to.octets());
-}
-
-/// True if the checksum of a datagram is right, left to the hardware, or absent where it may be.
-fn is_sound(checksum: u16, pseudo: u64, udp: &[u8], from: IpAddr) -> bool {
-    let is_absent = checksum == 0 && from.is_ipv4();
-    is_absent || fold(pseudo + sum(udp)) == 0xffff || is_same(checksum, fold(pseudo))
+/// True if the checksum of a datagram is right, left to the hardware, or absent where it may be. It covers these bytes, the
+/// addresses and the datagram at `udp_at`, and the rest of the pseudo-header.
+#[inline]
+fn is_sound(checksum: [u8; 2], covered: &[u8], udp_at: usize) -> bool {
+    let checksum = u16::from_ne_bytes(checksum);
+    let pseudo = number(PROTOCOL_UDP.into()) + number((covered.len() - udp_at) as u16);
+    let is_absent = checksum == 0 && udp_at == 8;
+    let is_left = || is_same(checksum, fold(pseudo + sum(&covered[..udp_at])));
+    is_absent || fold(pseudo + sum(covered)) == 0xffff || is_left()
 }
 
 /// True if an answer to this sender goes to one host, and not to this one.
@@ -216,8 +166,11 @@ fn is_host(from: &End) -> bool {
 }
 
 /// `N` bytes of a header at `at`, which lie in it.
+#[inline(always)]
 fn array<const N: usize>(head: &[u8], at: usize) -> [u8; N] {
-    std::array::from_fn(|byte| head[at + byte])
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&head[at..at + N]);
+    bytes
 }
 
 #[cfg(test)]

@@ -48,6 +48,23 @@ fn bytes_on_the_wire() {
 }
 
 #[test]
+fn a_head_serves_datagrams_of_all_lengths() {
+    for [from, to] in families() {
+        let head = Head::between(&from, &to).unwrap();
+        let begin = head.bytes();
+        assert_eq!(begin, head_bytes(&from.address.ip()));
+        for bytes in [0, 1, 2, 7, 8, 9, 700, 1472, 3, 0] {
+            // What lay there before has no effect.
+            let mut frame: Vec<u8> = (0..begin + bytes + 5).map(|at| (at * 7) as u8 | 1).collect();
+            let payload = frame[begin..begin + bytes].to_vec();
+            assert_eq!(head.write(&mut frame, bytes), Some(begin + bytes));
+            let read = parse(&frame).unwrap();
+            assert_eq!((read.from, read.to, &frame[read.payload]), (from, to, &payload[..]));
+        }
+    }
+}
+
+#[test]
 fn what_is_written_is_read() {
     for [from, to] in families() {
         for payload in [&b""[..], b"a", b"ab", &[0xff; 1472]] {
@@ -66,7 +83,11 @@ fn a_checksum_may_be_left_to_the_hardware_and_may_be_absent_in_ipv4_only() {
     for [from, to] in families() {
         let ip = from.address.ip();
         let frame = written(&from, &to, b"payload");
-        let left = fold(pseudo_sum(from.address, to.address, 8 + 7));
+        let ips = [from, to].map(|end| match end.address.ip() {
+            IpAddr::V4(ip) => sum(&ip.octets()),
+            IpAddr::V6(ip) => sum(&ip.octets()),
+        });
+        let left = fold(ips[0] + ips[1] + number(17) + number(8 + 7)).to_be();
         assert!(parse(&with_checksum(frame.clone(), ip, left)).is_ok());
         let wrong = Err(Invalid::Checksum);
         assert_eq!(parse(&with_checksum(frame.clone(), ip, left ^ 0x100)), wrong);

@@ -21,10 +21,11 @@ pub struct TransmitBurst {
 /// Segments for one peer, which lie at `begin..end`.
 struct Train {
     peer: SocketAddr,
-    name: Name,
     begin: usize,
     end: usize,
     segment_bytes: usize,
+    /// Bytes that it may have if others join; 0 if its last segment is short, or nobody asked so far.
+    bytes_max: usize,
 }
 
 /// Up to where a burst was sent.
@@ -75,23 +76,41 @@ impl TransmitBurst {
     /// [`BURST_MESSAGES`] trains. It extends the train before it if that is for the same peer and has the
     /// same segment size and only full segments. Bytes beyond the longest train become further trains.
     #[must_use]
+    #[inline]
     pub fn push(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) -> bool {
-        let segment_bytes = segment_bytes.max(1);
+        // Mostly one more segment like those before: no division.
+        if let Some(train) = self.trains.last_mut()
+            && bytes.len() == segment_bytes
+            && train.segment_bytes == segment_bytes
+            && train.end - train.begin + segment_bytes <= train.bytes_max
+            && train.end == self.bytes.len()
+            && train.peer == peer
+        {
+            train.end += bytes.len();
+            self.bytes.extend_from_slice(bytes);
+            return true;
+        }
+        self.push_any(peer, bytes, segment_bytes.max(1))
+    }
+
+    fn push_any(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) -> bool {
         let train_bytes = train_bytes(segment_bytes);
         let joined_bytes = self.room_behind(peer, segment_bytes).min(bytes.len());
         let (joined, rest) = bytes.split_at(joined_bytes);
         if rest.len().div_ceil(train_bytes) > self.trains.remaining_capacity() {
             return false;
         }
+        let bytes_max = |bytes: usize| if bytes.is_multiple_of(segment_bytes) { train_bytes } else { 0 };
         if let Some(train) = self.trains.last_mut().filter(|_| !joined.is_empty()) {
             train.end += joined.len();
+            train.bytes_max = bytes_max(train.end - train.begin);
             self.bytes.extend_from_slice(joined);
         }
         for part in rest.chunks(train_bytes) {
             let begin = self.bytes.len();
             self.bytes.extend_from_slice(part);
-            let end = self.bytes.len();
-            self.trains.push(Train { peer, name: peer.into(), begin, end, segment_bytes });
+            let bytes_max = bytes_max(part.len());
+            self.trains.push(Train { peer, begin, end: self.bytes.len(), segment_bytes, bytes_max });
         }
         true
     }
@@ -111,11 +130,13 @@ impl TransmitBurst {
         let segment_bytes = segment_bytes.max(1);
         let Range { start: begin, end } = train;
         let is_behind = begin >= self.trains.last().map_or(0, |train| train.end);
-        let is_train = begin < end && end <= self.bytes.len() && end - begin <= train_bytes(segment_bytes);
+        let is_train = begin < end
+            && end <= self.bytes.len()
+            && (end - begin <= segment_bytes || end - begin <= train_bytes(segment_bytes));
         if !is_behind || !is_train || self.trains.is_full() {
             return false;
         }
-        self.trains.push(Train { peer, name: peer.into(), begin, end, segment_bytes });
+        self.trains.push(Train { peer, begin, end, segment_bytes, bytes_max: 0 });
         true
     }
 
@@ -146,8 +167,13 @@ impl TransmitBurst {
         let pieces = self.pieces(cursor, cursor.way.is_in_segments(port));
         let slices: ArrayVec<IoSlice<'_>, BATCH_MESSAGES> =
             pieces.iter().map(|piece| IoSlice::new(&self.bytes[piece.begin..piece.end])).collect();
-        let outgoing: ArrayVec<Outgoing<'_>, BATCH_MESSAGES> =
-            pieces.iter().zip(&slices).map(|(piece, slice)| self.outgoing(piece, slice)).collect();
+        let names: ArrayVec<Name, BATCH_MESSAGES> =
+            pieces.iter().map(|piece| self.trains[piece.train].peer.into()).collect();
+        let outgoing: ArrayVec<Outgoing<'_>, BATCH_MESSAGES> = pieces
+            .iter()
+            .zip(names.iter().zip(&slices))
+            .map(|(piece, (name, slice))| self.outgoing(piece, name, slice))
+            .collect();
         match cursor.way.submit(port, &outgoing) {
             Ok(taken) => {
                 sent.trains += pieces.iter().take(taken).filter(|piece| self.is_last(piece)).count() as u64;
@@ -176,10 +202,9 @@ impl TransmitBurst {
         pieces
     }
 
-    fn outgoing<'a>(&'a self, piece: &Piece, slice: &'a IoSlice<'a>) -> Outgoing<'a> {
-        let train = &self.trains[piece.train];
-        let segment_bytes = cut(piece.end - piece.begin, train.segment_bytes);
-        Outgoing { name: &train.name, pieces: std::slice::from_ref(slice), segment_bytes }
+    fn outgoing<'a>(&self, piece: &Piece, name: &'a Name, slice: &'a IoSlice<'a>) -> Outgoing<'a> {
+        let segment_bytes = cut(piece.end - piece.begin, self.trains[piece.train].segment_bytes);
+        Outgoing { name, pieces: std::slice::from_ref(slice), segment_bytes }
     }
 
     fn is_last(&self, piece: &Piece) -> bool {

@@ -26,7 +26,8 @@ use super::{
 };
 use crate::{
     PortOptions,
-    frame::{End, head_bytes, packet_bytes, parse, write_head},
+    frame::{End, Head, packet_bytes, parse},
+    neighbours::{Heads, Recent},
     pieces::Bytes,
     udp::{BURST_MESSAGES, Message},
 };
@@ -68,6 +69,7 @@ struct Sending {
     ring: Producer<XdpDesc>,
     queue: usize,
     free: Vec<Frame>,
+    heads: Heads,
 }
 
 /// Frames with received datagrams. The next receive returns them to their queues.
@@ -75,6 +77,7 @@ struct Sending {
 pub(crate) struct CardBurst {
     card: Option<Arc<Card>>,
     held: ArrayVec<Held, BURST_MESSAGES>,
+    recent: Recent,
 }
 
 /// A received frame, and the datagram in it if it is sound.
@@ -139,6 +142,7 @@ impl CardPort {
                 ring: sending,
                 queue: send_queue,
                 free: Vec::with_capacity(TAKEN_AT_ONCE),
+                heads: Heads::default(),
             }),
             descriptor,
             received: AtomicU64::new(0),
@@ -151,7 +155,7 @@ impl CardPort {
 
     /// Room for a burst of this port and all opened with it.
     pub(crate) fn burst(&self) -> CardBurst {
-        CardBurst { card: Some(Arc::clone(&self.card)), held: ArrayVec::new() }
+        CardBurst { card: Some(Arc::clone(&self.card)), held: ArrayVec::new(), recent: Recent::default() }
     }
 
     /// Receives at most `messages_max` frames in place of the burst's old contents; returns the number of datagrams.
@@ -177,7 +181,7 @@ impl CardPort {
             while burst.held.len() < frames_max
                 && let Some(descriptor) = ring.pop()
             {
-                burst.held.extend(self.look(queue, &descriptor));
+                burst.held.extend(self.look(queue, &descriptor, &mut burst.recent));
             }
             if burst.held.len() > had {
                 ring.release();
@@ -223,7 +227,7 @@ impl CardPort {
     }
 
     /// The frame of a descriptor, which the kernel has just given back, and the datagram in it.
-    fn look(&self, queue: usize, descriptor: &XdpDesc) -> Option<Held> {
+    fn look(&self, queue: usize, descriptor: &XdpDesc, recent: &mut Recent) -> Option<Held> {
         // SAFETY: it comes from a ring of received frames.
         let (mut frame, begin) = unsafe { self.card.frames.around(descriptor.addr) }?;
         let end = begin + descriptor.len as usize;
@@ -233,7 +237,7 @@ impl CardPort {
         let read = read.filter(|datagram| datagram.to.address == self.here.address);
         let datagram = read.map(|datagram| {
             let peer = self.scoped(datagram.from.address);
-            self.card.neighbours.note(peer, datagram.from.mac);
+            self.card.neighbours.note(recent, peer, datagram.from.mac);
             (peer, begin + datagram.payload.start..begin + datagram.payload.end)
         });
         Some(Held { frame, queue, datagram })
@@ -292,14 +296,16 @@ impl Sender<'_> {
         let mut left: usize = pieces.iter().map(|piece| piece.len()).sum();
         let segment_bytes = segment_bytes.clamp(1, left.max(1));
         let is_too_long = packet_bytes(&peer.ip(), segment_bytes) > self.port.card.interface.mtu_bytes;
-        let Some(mac) = self.port.card.neighbours.find(peer).filter(|_| !is_too_long) else {
+        let port = self.port;
+        let mac_of = |recent: &mut Recent| port.card.neighbours.find(recent, peer).filter(|_| !is_too_long);
+        let Some(head) = self.sending.heads.to(&port.here, peer, mac_of).cloned() else {
             self.port.by_socket.fetch_add(1, Relaxed);
             return Fate::NotHere;
         };
         let mut bytes = Bytes::of(pieces);
         while left > 0 {
             let taken = left.min(segment_bytes);
-            if !self.send_one(End { mac, address: peer }, &mut bytes, taken) {
+            if !self.send_one(&head, &mut bytes, taken) {
                 self.port.send_full.fetch_add(1, Relaxed);
                 return Fate::Dropped;
             }
@@ -314,14 +320,14 @@ impl Sender<'_> {
     }
 
     /// Adds one datagram with the next `count` bytes; false if there is no room.
-    fn send_one(&mut self, to: End, bytes: &mut Bytes<'_>, count: usize) -> bool {
+    fn send_one(&mut self, head: &Head, bytes: &mut Bytes<'_>, count: usize) -> bool {
         let Some(mut frame) = self.frame() else { return false };
-        let begin = head_bytes(&to.address.ip());
+        let begin = head.bytes();
         // SAFETY: the frame is one of this card's.
         let room = unsafe { self.port.card.frames.slice(&mut frame) };
         let payload = room.get_mut(begin..begin + count);
         payload.into_iter().for_each(|payload| bytes.copy_to(payload));
-        let Some(length) = write_head(room, &self.port.here, &to, count) else {
+        let Some(length) = head.write(room, count) else {
             self.sending.free.push(frame);
             return false;
         };

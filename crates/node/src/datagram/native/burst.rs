@@ -95,7 +95,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         self.cx.counters.bytes_read.add(bytes.len() as u64);
         for datagram in bytes.chunks(segment_bytes.max(1)) {
             self.metrics.datagrams_in.count();
-            self.datagram(chunk, peer, datagram);
+            self.datagram(chunk, &peer, datagram);
         }
     }
 
@@ -108,35 +108,41 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         }
     }
 
-    fn datagram<'d>(&mut self, chunk: &mut Chunk<'d, 'b>, peer: SocketAddr, datagram: &'d [u8]) {
+    fn datagram<'d>(&mut self, chunk: &mut Chunk<'d, 'b>, peer: &SocketAddr, datagram: &'d [u8]) {
         let header = match Header::parse(datagram) {
             Ok(header) => header,
-            Err(Malformed::Version(_)) => return self.refuse(peer, datagram, Reason::Version),
-            Err(_) => return self.refuse(peer, datagram, Reason::Malformed),
+            Err(Malformed::Version(_)) => return self.refuse(*peer, datagram, Reason::Version),
+            Err(_) => return self.refuse(*peer, datagram, Reason::Malformed),
         };
         let admitted = match header.kind {
-            Kind::Hello => return self.hello(peer, &header, datagram),
+            Kind::Hello => return self.hello(*peer, &header, datagram),
             Kind::Request | Kind::Fragment => self.admit(peer, &header, datagram),
             _ => return self.metrics.ignored.count(),
         };
-        match admitted {
-            Ok(to) => match self.elsewhere(&header) {
-                // If that worker's ring is full, the datagram is lost, as in a full socket, and the client sends
-                // it again.
-                Some(worker) => {
-                    self.metrics.misdirected.count();
-                    if (self.hand_off)(worker, Job::datagram(&to, datagram)).is_err() {
-                        self.metrics.misdirected_dropped.count();
-                    }
+        let marks = match admitted {
+            Ok(marks) => marks,
+            Err(reason) => return self.refuse(*peer, datagram, reason),
+        };
+        // Made here, because a copy would wait for its parts.
+        let mut to = self.shared.answer_to(*peer, &header);
+        to.header.flags |= marks;
+        self.admitted += 1;
+        to.number = self.admitted;
+        match self.elsewhere(&header) {
+            // If that worker's ring is full, the datagram is lost, as in a full socket, and the client sends it
+            // again.
+            Some(worker) => {
+                self.metrics.misdirected.count();
+                if (self.hand_off)(worker, Job::datagram(&to, datagram)).is_err() {
+                    self.metrics.misdirected_dropped.count();
                 }
-                None => self.serve(chunk, to, &header, datagram),
-            },
-            Err(reason) => self.refuse(peer, datagram, reason),
+            }
+            None => self.serve(chunk, to, &header, datagram),
         }
     }
 
-    /// Checks cookie, tag and sequence of a datagram.
-    fn admit(&mut self, peer: SocketAddr, header: &Header, datagram: &[u8]) -> Result<AnswerTo, Reason> {
+    /// Checks cookie, tag and sequence of a datagram; the marks of its answer.
+    fn admit(&mut self, peer: &SocketAddr, header: &Header, datagram: &[u8]) -> Result<Flags, Reason> {
         let check = self.check_cookie(peer, header.cookie);
         if check == Check::Invalid {
             return Err(Reason::Cookie);
@@ -149,21 +155,15 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
                 Acceptance::Unknown => return Err(Reason::Session),
             }
         }
-        let mut to = self.shared.answer_to(peer, header);
-        if check == Check::Renew {
-            to.header.flags |= Flags::RENEW;
-        }
-        self.admitted += 1;
-        to.number = self.admitted;
-        Ok(to)
+        Ok(if check == Check::Renew { Flags::RENEW } else { Flags::NONE })
     }
 
-    fn check_cookie(&mut self, peer: SocketAddr, cookie: u64) -> Check {
-        match self.last_cookie {
-            Some((source, seen, check)) if (source, seen) == (peer, cookie) => check,
+    fn check_cookie(&mut self, peer: &SocketAddr, cookie: u64) -> Check {
+        match &self.last_cookie {
+            Some((source, seen, check)) if *seen == cookie && source == peer => *check,
             _ => {
-                let check = self.shared.cookies.check(peer, cookie, self.now);
-                self.last_cookie = Some((peer, cookie, check));
+                let check = self.shared.cookies.check(*peer, cookie, self.now);
+                self.last_cookie = Some((*peer, cookie, check));
                 check
             }
         }
@@ -338,7 +338,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         let Ok(hello) = Hello::parse(header.body(datagram)) else {
             return self.refuse(peer, datagram, Reason::Malformed);
         };
-        let check = self.check_cookie(peer, header.cookie);
+        let check = self.check_cookie(&peer, header.cookie);
         // Only a client that has proved to receive at its address gets a session.
         let opened = header.flags.contains(Flags::OPEN) && check != Check::Invalid;
         let session = if opened { self.shared.sessions.open(peer, hello.nonce, self.now) } else { Ok(0) };

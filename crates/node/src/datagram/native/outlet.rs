@@ -138,7 +138,7 @@ struct Train {
     end: usize,
     segment_bytes: usize,
     segments: usize,
-    to: AnswerTo,
+    peer: SocketAddr,
 }
 
 impl<'e, E: Egress> Outlet<'e, E> {
@@ -214,7 +214,7 @@ impl<'e, E: Egress> Outlet<'e, E> {
         self.end_datagram();
         let takes_more = |train: &Train| {
             let bytes = (train.segments + 1) * train.segment_bytes;
-            train.to.peer == to.peer && train.segments < TRAIN_SEGMENTS_MAX && bytes <= TRAIN_BYTES_MAX
+            train.peer == to.peer && train.segments < TRAIN_SEGMENTS_MAX && bytes <= TRAIN_BYTES_MAX
         };
         if !self.train.as_ref().is_some_and(takes_more) {
             self.end_train();
@@ -266,11 +266,11 @@ impl<'e, E: Egress> Outlet<'e, E> {
         let length = (buffer.len() - open.start + header.tag_bytes()) as u16;
         finish(buffer, open.start, Header { length, count: open.records, ..header }, self.seals);
         self.native.datagrams_out.count();
-        self.couple(open.to, open.start);
+        self.couple(open.to.peer, open.start);
     }
 
     /// Adds the datagram from `start` to the end of the buffer to the train, or begins another train with it.
-    fn couple(&mut self, to: AnswerTo, start: usize) {
+    fn couple(&mut self, peer: SocketAddr, start: usize) {
         let end = self.egress.buffer().len();
         let bytes = end - start;
         match &mut self.train {
@@ -283,14 +283,14 @@ impl<'e, E: Egress> Outlet<'e, E> {
             }
             _ => {
                 self.end_train();
-                self.train = Some(Train { start, end, segment_bytes: bytes, segments: 1, to });
+                self.train = Some(Train { start, end, segment_bytes: bytes, segments: 1, peer });
             }
         }
     }
 
     fn end_train(&mut self) {
         let Some(train) = self.train.take() else { return };
-        self.queue(train.to.peer, train.start..train.end, train.segment_bytes);
+        self.queue(train.peer, train.start..train.end, train.segment_bytes);
     }
 
     fn queue(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
