@@ -40,7 +40,7 @@ const LONG: [&str; 21] = [
 ];
 
 /// Those of them that wait for servers most of the time.
-const WAITING: [&str; 5] = ["flash_kills", "idle", "programs", "rack", "restart"];
+const WAITING: [&str; 3] = ["flash_kills", "rack", "restart"];
 
 struct Part {
     name: &'static str,
