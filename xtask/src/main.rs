@@ -63,7 +63,7 @@ enum Task {
     Product,
     /// Explore the models of locks, rings and versions
     Loom,
-    /// Show that the stress test fails in a build without the version check
+    /// Show that tests fail where the part of the program is left out that they are there for
     Control,
     /// Run the tests of the unsafe crates and of the server under ThreadSanitizer
     Tsan,

@@ -99,7 +99,7 @@ const GATE: [Part; 10] = [
     },
     Part {
         name: "control",
-        shows: "builds that must fail their tests",
+        shows: "tests that must fail without a part of the program",
         repeat: "cargo xtask control",
         run: |totals| checked(totals, suites::control),
     },
