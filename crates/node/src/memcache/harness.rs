@@ -16,7 +16,7 @@ use crate::ops::receiving::{ReceivePermit, Receiving};
 use crate::ops::{
     Admin, Context, Finished, LINE_END, LargeStore, Next, Placement, Prefixes, Work, flush_if_due,
 };
-use crate::rack::{Forward, Holes, NOWHERE, Owner, RackView};
+use crate::rack::{Forward, Holes, NOWHERE, Owner};
 use crate::resp::{self, RespSession};
 use crate::server::settings::SettingError;
 use crate::tcp::queue::VISIT_REQUESTS_MAX;
@@ -202,9 +202,10 @@ impl<M: Mode> Session<M> {
     }
 
     /// Calls `f` as a worker of a node of `rack` does.
+    #[cfg(test)]
     pub(crate) fn in_rack<R>(
         &mut self,
-        rack: &RackView<M>,
+        rack: &crate::rack::RackView<M>,
         f: impl FnOnce(&mut Context<'_, M, UpTo>) -> R,
     ) -> R {
         f(&mut Context {
@@ -316,7 +317,7 @@ impl<M: Mode> Session<M> {
             fetched: None,
             rack: None,
             probe: &self.probe,
-            holes: crate::rack::Holes::default(),
+            holes: Holes::default(),
         };
         loop {
             match store.finish(&cx, &mut self.output) {
