@@ -8,6 +8,7 @@
 
 pub(crate) mod keeper;
 pub(crate) mod kills;
+pub(crate) mod ports;
 
 use std::{
     net::SocketAddr,

@@ -20,7 +20,8 @@ use minos_testkit::Client;
 use crate::{
     kills::Over,
     machines::SECRET,
-    up::{PATIENCE, ROOM, Rack, free_ports},
+    ports::free_ports,
+    up::{PATIENCE, ROOM, Rack},
 };
 
 const LONG: Duration = Duration::from_secs(30);

@@ -12,7 +12,10 @@ use minos_testkit::{Client, Server};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::up::{PATIENCE, Rack, free_ports, insist};
+use crate::{
+    ports::free_ports,
+    up::{PATIENCE, Rack, insist},
+};
 
 /// More than the memory of two nodes holds.
 const KEYS: u32 = 12_000;

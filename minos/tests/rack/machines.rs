@@ -14,7 +14,8 @@ use tempfile::TempDir;
 
 use crate::{
     pipelines::compare,
-    up::{PATIENCE, ROOM, Rack, free_ports, stat},
+    ports::free_ports,
+    up::{PATIENCE, ROOM, Rack, stat},
 };
 
 pub(crate) const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";

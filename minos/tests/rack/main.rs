@@ -16,6 +16,8 @@ mod machines;
 mod native;
 mod native_copies;
 mod pipelines;
+#[path = "../common/ports.rs"]
+mod ports;
 mod redis;
 mod up;
 
@@ -27,8 +29,9 @@ use std::{
 };
 
 use minos_testkit::Client;
+use ports::free_ports;
 use rustix::process::Signal;
-use up::{Rack, free_ports, insist, stat};
+use up::{Rack, insist, stat};
 
 /// A coordinator that does not start.
 const COORDINATE: [&str; 8] =

@@ -15,7 +15,10 @@ use std::{
 use tempfile::TempDir;
 use wire::{Connection, Reply, array};
 
-use crate::up::{PATIENCE, Rack, free_ports};
+use crate::{
+    ports::free_ports,
+    up::{PATIENCE, Rack},
+};
 
 const COUNTERS: usize = 6;
 /// Moves of every counter's micro-shard.

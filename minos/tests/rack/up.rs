@@ -2,9 +2,8 @@
 
 use std::{
     io::{BufRead as _, BufReader},
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     process::{Child, ChildStdout, Command, Stdio},
-    sync::atomic::{AtomicU16, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -19,6 +18,7 @@ use crate::{
     apart::{Apart, Plan},
     keeper::Keeper,
     machines::SECRET,
+    ports::free_ports,
 };
 
 /// Micro-shards of such a rack.
@@ -333,20 +333,4 @@ pub(crate) fn within<T>(
 pub(crate) fn stat(client: &mut Client, name: &str) -> u64 {
     let stats = client.stats("rack").unwrap();
     stats.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| value.parse().unwrap())
-}
-
-/// The first of so many ports in a row that nobody uses.
-pub(crate) fn free_ports(count: usize) -> u16 {
-    // Tests that run at the same time take other ports.
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    const ROW: u16 = 8;
-    assert!(count <= usize::from(ROW));
-    let first = 10_000 + (std::process::id() % 1000) as u16 * ROW;
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let port = first + TAKEN.fetch_add(ROW, Relaxed);
-        if (port..port + count as u16).all(is_free) {
-            return port;
-        }
-    }
 }

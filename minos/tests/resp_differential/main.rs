@@ -12,9 +12,8 @@ mod wire;
 
 use std::{
     io::{BufRead as _, BufReader},
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     process::{self, Child, Stdio},
-    sync::atomic::{AtomicU16, Ordering::Relaxed},
     time::Instant,
 };
 
@@ -310,7 +309,7 @@ struct Rack {
 impl Rack {
     /// A rack with these options, whose nodes have others besides.
     fn up(options: &[&str], of_nodes: &[&str]) -> Self {
-        let first = free_ports();
+        let first = common::ports::free_ports(4);
         let mut command = process::Command::new(common::program());
         command.args(["rack", "up", "-n2", "--ends-with-parent"]).args(options);
         command.arg(format!("--base-port={first}")).arg(format!("--resp={}", first + 2));
@@ -336,19 +335,6 @@ impl Drop for Rack {
         // It may have ended.
         let _ = kill_process(Pid::from_raw(self.process.id().cast_signed()).unwrap(), Signal::TERM);
         let _ = self.process.wait();
-    }
-}
-
-/// The first of four free ports in a row.
-fn free_ports() -> u16 {
-    // Tests that run at the same time take other ports. Those above 32,767 go to connections at any time.
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let first = 20_000 + (process::id() % 1500) as u16 * 8 + TAKEN.fetch_add(4, Relaxed);
-        if (first..first + 4).all(is_free) {
-            return first;
-        }
     }
 }
 
