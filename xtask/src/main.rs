@@ -41,7 +41,11 @@ enum Task {
     /// Run the quick tests: every crate, every protocol, every command
     Test,
     /// Run everything else: long tests, other languages, models, controls, sanitizers, fuzzing
-    Gate,
+    Gate {
+        /// Remove what sanitizers, models and fuzzers have built once they have run: gigabytes
+        #[arg(long)]
+        lean: bool,
+    },
     /// Install the programs that the tests need: memcached, Redis, etcd, protoc, libmemcached-tools, pymemcache,
     /// nftables, cargo-deny
     Setup,
@@ -156,7 +160,7 @@ fn main() -> ExitCode {
 fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
     match task {
         Task::Test => tiers::test(totals),
-        Task::Gate => tiers::gate(totals),
+        Task::Gate { lean } => tiers::gate(lean, totals),
         Task::Setup => {
             setup::install()?;
             setup::cargo_deny().map(drop)

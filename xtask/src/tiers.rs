@@ -1,13 +1,13 @@
 //! The tests in two tiers: the quick ones, and the gate, which takes longer.
 
-use std::{collections::BTreeSet, io, time::Instant};
+use std::{collections::BTreeSet, fs, io, time::Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::{
     clients,
-    command::{Failure, Totals, cargo, run, run_tests, run_tests_at_once},
+    command::{Failure, Totals, cargo, root, run, run_tests, run_tests_at_once},
     instructions, setup,
     suites::{self, checked},
     tidy,
@@ -48,6 +48,8 @@ struct Part {
     shows: &'static str,
     /// The command that runs it alone.
     repeat: &'static str,
+    /// The folder of its own builds, below that of the project.
+    builds: Option<&'static str>,
     run: fn(&mut Totals) -> anyhow::Result<()>,
 }
 
@@ -56,18 +58,21 @@ const QUICK: [Part; 3] = [
         name: "tidy",
         shows: "paths in docs, the direction of dependencies, lengths of functions",
         repeat: "cargo xtask tidy",
+        builds: None,
         run: |totals| checked(totals, || tidy::run(false, false)),
     },
     Part {
         name: "tests",
         shows: "the quick tests of all crates",
         repeat: "cargo xtask test",
+        builds: None,
         run: run_quick_tests,
     },
     Part {
         name: "examples",
         shows: "the examples in the crates' documentation",
         repeat: "cargo test --workspace --doc",
+        builds: None,
         run: |totals| run_tests(&mut cargo(&["test", "--workspace", "--no-fail-fast", "--doc"]), totals),
     },
 ];
@@ -77,66 +82,86 @@ const GATE: [Part; 10] = [
         name: "long",
         shows: "the long tests of all crates",
         repeat: "cargo xtask gate",
+        builds: None,
         run: run_long_tests,
     },
     Part {
         name: "namespaces",
         shows: "server and client with a cable between them",
         repeat: "cargo xtask namespaces",
+        builds: None,
         run: suites::namespaces,
     },
     Part {
         name: "python",
         shows: "the client for Python",
         repeat: "cargo xtask clients",
+        builds: Some("target/python"),
         run: clients::python,
     },
     Part {
         name: "loom",
         shows: "models of locks, rings and versions",
         repeat: "cargo xtask loom",
+        builds: Some("target/loom"),
         run: suites::loom,
     },
     Part {
         name: "control",
         shows: "tests that must fail without a part of the program",
         repeat: "cargo xtask control",
+        builds: None,
         run: |totals| checked(totals, suites::control),
     },
     Part {
         name: "instructions",
         shows: "instructions of the engine's and the client's operations",
         repeat: "cargo xtask instructions",
+        builds: None,
         run: |totals| checked(totals, instructions::compare),
     },
     Part {
         name: "product",
         shows: "server and clients without the laboratory",
         repeat: "cargo xtask product",
+        builds: Some("target/product"),
         run: suites::product,
     },
-    Part { name: "tsan", shows: "data races", repeat: "cargo xtask tsan", run: suites::tsan },
-    Part { name: "asan", shows: "accesses out of bounds", repeat: "cargo xtask asan", run: suites::asan },
+    Part {
+        name: "tsan",
+        shows: "data races",
+        repeat: "cargo xtask tsan",
+        builds: Some("target/tsan"),
+        run: suites::tsan,
+    },
+    Part {
+        name: "asan",
+        shows: "accesses out of bounds",
+        repeat: "cargo xtask asan",
+        builds: Some("target/asan"),
+        run: suites::asan,
+    },
     Part {
         name: "fuzz",
         shows: "parsers, from their seeds on",
         repeat: "cargo xtask fuzz",
+        builds: Some("fuzz/target"),
         run: |totals| checked(totals, || suites::fuzz(suites::FUZZ_SECONDS)),
     },
 ];
 
 /// Runs the quick tier.
 pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
-    run_all("test", &QUICK, totals)
+    run_all("test", &QUICK, false, totals)
 }
 
-/// Runs the gate: the parts that the quick tier leaves out.
-pub(crate) fn gate(totals: &mut Totals) -> anyhow::Result<()> {
-    run_all("gate", &GATE, totals)
+/// Runs the gate: the parts that the quick tier leaves out. If it `is_lean`, a part's own builds are removed behind it.
+pub(crate) fn gate(is_lean: bool, totals: &mut Totals) -> anyhow::Result<()> {
+    run_all("gate", &GATE, is_lean, totals)
 }
 
 /// Runs all parts, even after a failure, so that one run shows every fault.
-fn run_all(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()> {
+fn run_all(tier: &str, parts: &[Part], is_lean: bool, totals: &mut Totals) -> anyhow::Result<()> {
     setup::install()?;
     let begin = Instant::now();
     let mut took = Vec::new();
@@ -152,6 +177,9 @@ fn run_all(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()
             }
         }
         took.push((part.name, begin.elapsed().as_secs()));
+        if is_lean {
+            remove_builds(part)?;
+        }
     }
     totals.write(tier)?;
     println!("\nThe slowest tests:\n{}\nThe parts:", totals.times.slowest());
@@ -159,6 +187,14 @@ fn run_all(tier: &str, parts: &[Part], totals: &mut Totals) -> anyhow::Result<()
     println!("{:6} s  all of {tier}\n{totals}", begin.elapsed().as_secs());
     ensure!(totals.failures.is_empty(), "what failed, and how to repeat it:\n{}", totals.failed());
     Ok(())
+}
+
+fn remove_builds(part: &Part) -> anyhow::Result<()> {
+    let Some(builds) = part.builds else { return Ok(()) };
+    match fs::remove_dir_all(root().join(builds)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).context(builds),
+        _ => Ok(()),
+    }
 }
 
 /// A file of integration tests, by the name of its package and its own.

@@ -40,19 +40,11 @@ impl Nodes {
     /// Takes pages of `region` that are not there yet from these nodes in turn.
     fn bind(&self, region: &Region) -> io::Result<()> {
         let (start, bytes) = region.mapped_bytes();
-        let flags = 0;
+        // The kernel takes whole words.
+        let (mode, flags) = (libc::MPOL_INTERLEAVE as c_ulong, 0 as c_ulong);
         // SAFETY: the call reads the mask, and changes no byte of the mapping.
-        let result = unsafe {
-            libc::syscall(
-                libc::SYS_mbind,
-                start,
-                bytes,
-                libc::MPOL_INTERLEAVE,
-                self.0.as_ptr(),
-                MASK_BITS,
-                flags,
-            )
-        };
+        let result =
+            unsafe { libc::syscall(libc::SYS_mbind, start, bytes, mode, self.0.as_ptr(), MASK_BITS, flags) };
         check(result)
     }
 }
@@ -87,9 +79,10 @@ struct ThreadPolicy;
 impl ThreadPolicy {
     fn begin(nodes: &Nodes) -> io::Result<Self> {
         let mut mode = libc::MPOL_DEFAULT;
-        let nothing = ptr::null::<c_void>();
+        let (nothing, zero) = (ptr::null::<c_void>(), 0 as c_ulong);
         // SAFETY: the call writes the mode and nothing else.
-        let result = unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nothing, 0, nothing, 0) };
+        let result =
+            unsafe { libc::syscall(libc::SYS_get_mempolicy, &raw mut mode, nothing, zero, nothing, zero) };
         check(result)?;
         if mode != libc::MPOL_DEFAULT {
             return Err(io::Error::other("the process has a memory policy of its own"));

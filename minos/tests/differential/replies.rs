@@ -2,9 +2,9 @@
 
 use std::{collections::HashMap, time::Duration};
 
-/// Seconds by which remaining times may differ: the servers' clocks tick at different moments. On a busy machine a
-/// command may reach one of them seconds later than the other.
-const SECONDS_APART: u64 = 1;
+/// Seconds by which remaining times may differ: the servers' clocks tick at different moments, and memcached's late on a
+/// busy machine. There a command may also reach one of them seconds later than the other.
+const SECONDS_APART: u64 = 2;
 
 /// Compares replies of two servers on one sequence of commands.
 ///
@@ -173,12 +173,12 @@ mod tests {
     }
 
     #[test]
-    fn times_may_be_a_second_apart() {
+    fn times_may_be_two_seconds_apart() {
         assert!(is_same("HD t100 l0\r\n", "HD t99 l1\r\n"));
         assert!(is_same("HD t4294967235\r\n", "HD t0\r\n"));
-        assert!(!is_same("HD t100\r\n", "HD t98\r\n"));
-        assert!(is_same_after("HD t100\r\n", "HD t97\r\n", 2));
-        assert!(!is_same_after("HD t100\r\n", "HD t96\r\n", 2));
+        assert!(is_same("HD t100\r\n", "HD t98\r\n") && !is_same("HD t100\r\n", "HD t97\r\n"));
+        assert!(is_same_after("HD t100\r\n", "HD t96\r\n", 2));
+        assert!(!is_same_after("HD t100\r\n", "HD t95\r\n", 2));
         assert!(!is_same("HD t1\r\n", "HD l1\r\n"));
         assert!(!is_same("HD t-1\r\n", "HD t100\r\n"));
     }

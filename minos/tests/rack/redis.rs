@@ -65,6 +65,14 @@ fn say_with(client: &mut Connection, command: &str, words: &[String]) -> Reply {
     client.say(&words)
 }
 
+/// How often a command was executed, by `INFO commandstats`.
+fn calls_of(client: &mut Connection, name: &str) -> u64 {
+    let Reply::Bulk(text) = client.say(&["info", "commandstats"]) else { panic!("no text") };
+    let text = String::from_utf8(text).unwrap();
+    let calls = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
+    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+}
+
 /// The keys of a whole scan, each once.
 fn scanned(client: &mut Connection) -> Vec<Vec<u8>> {
     let (mut cursor, mut keys) = ("0".to_owned(), Vec::new());
@@ -123,6 +131,9 @@ fn redis_clients_of_any_node_see_one_store() {
                 assert_eq!(client.say(&["getrange", &key, "999990", "-1"]), bulk("0123456789"));
                 assert_eq!(client.say(&["unlink", &key]), Reply::Integer(1));
             }
+            // Each command counts once, where it was asked for.
+            let calls = [("del", 1), ("mset", 1), ("mget", 1), ("append", 12), ("get", 66), ("set", 38)];
+            assert_eq!(calls.map(|(name, _)| (name, calls_of(client, name))), calls);
         }
         let tracking = clients[0].say(&["client", "tracking", "on"]);
         assert!(matches!(tracking, Reply::Error(text) if text.contains("rack")));

@@ -1,4 +1,4 @@
-//! Latency of small requests, by the share of large ones and under noise.
+//! Latency of small and of large requests, by the share of the latter and under noise.
 
 use std::{iter, path::Path};
 
@@ -33,10 +33,14 @@ struct Contest {
 /// All rounds of one server under one load.
 #[derive(Clone, Default)]
 struct Rounds {
-    /// Samples for each of [`PERCENTILES`].
-    latencies: [Samples; 3],
+    small: Latencies,
+    large: Latencies,
     plans: Vec<Option<Plan>>,
 }
+
+/// Samples for each of [`PERCENTILES`].
+#[derive(Clone, Default)]
+struct Latencies([Samples; 3]);
 
 /// Loads that share a set of items, each with the arguments of `minos bench` that make it.
 struct Family {
@@ -92,10 +96,19 @@ pub(super) fn on_two_processors(program: &Path, extent: &Extent, out: &Path) -> 
     contest.measure(program, extent, "tails2", &out.join("tails2.svg"))
 }
 
-impl Rounds {
+impl Latencies {
+    /// Adds those of one measurement, if it had any.
+    fn push(&mut self, latencies: &Value) {
+        for (samples, percentile) in self.0.iter_mut().zip(PERCENTILES) {
+            if let Some(latency) = latencies[percentile].as_f64() {
+                samples.push(latency);
+            }
+        }
+    }
+
     /// Each percentile with its spread.
     fn cell(&self) -> String {
-        self.latencies.iter().map(|samples| cell(samples, 0)).collect::<Vec<_>>().join(", ")
+        self.0.iter().map(|samples| cell(samples, 0)).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -116,8 +129,11 @@ impl Contest {
     ) -> anyhow::Result<Report> {
         let names = self.contestants.iter().map(|contestant| contestant.name);
         let columns: Vec<_> = iter::once("load").chain(names).chain(["Minos' plans"]).collect();
-        let mut report =
-            Report::new("Latency of small requests", &self.description(extent, figure), &columns);
+        let mut report = Report::new(
+            "Latency of small and of large requests",
+            &self.description(extent, figure),
+            &columns,
+        );
         let mut groups = Vec::new();
         for family in &FAMILIES {
             for contestant in &self.contestants {
@@ -126,12 +142,17 @@ impl Contest {
             for &(name, arguments) in family.loads {
                 let samples = self.rounds(program, extent, &[family.common, arguments].concat())?;
                 let pairs = self.contestants.iter().zip(&samples);
-                let bars = pairs.map(|(contestant, rounds)| (contestant.name, rounds.latencies[1].median()));
+                let bars = pairs.map(|(contestant, rounds)| (contestant.name, rounds.small.0[1].median()));
                 groups.push(Group { name: name.to_owned(), bars: bars.collect() });
                 // The first server is Minos with its defaults, which assigns workers by size.
                 let plans = plan::in_words(samples[0].plans.iter().copied());
-                let cells = samples.iter().map(Rounds::cell);
+                let cells = samples.iter().map(|rounds| rounds.small.cell());
                 report.rows.push(iter::once(name.to_owned()).chain(cells).chain([plans]).collect());
+                if !samples[0].large.0[0].median().is_nan() {
+                    let cells = samples.iter().map(|rounds| rounds.large.cell());
+                    let name = format!("{name}: large requests");
+                    report.rows.push(iter::once(name).chain(cells).chain([String::new()]).collect());
+                }
             }
         }
         draw(groups, picture)?;
@@ -142,7 +163,7 @@ impl Contest {
         let (Self { place, pace, .. }, Extent { rounds, millis }) = (self, extent);
         let rank = if driver::may_be_realtime() { ", with SCHED_FIFO" } else { "" };
         format!(
-            "Measured. p50, p99, p99.9 in microseconds from the intended send time, open loop with Poisson arrivals; \
+            "Measured. p50, p99, p99.9 of small requests, unless stated, in microseconds from the intended send time, open loop with Poisson arrivals; \
              {place}{rank} (`--pace {}`); median (smallest..largest) of {rounds} interleaved rounds of {millis} ms. The \
              first three loads are the papers' mix (ETC, 95 % GET, large values up to 500 KB) at 40 k requests a second on \
              16 connections for small and large requests; noise is 40 k GETs of small values a second on 16 connections \
@@ -158,9 +179,8 @@ impl Contest {
             for (contestant, samples) in self.contestants.iter().zip(&mut samples) {
                 let result = self.once(program, contestant, extent.millis, arguments)?;
                 samples.plans.push(contestant.plan()?);
-                for (samples, percentile) in samples.latencies.iter_mut().zip(PERCENTILES) {
-                    samples.push(result["latency_us"]["small"][percentile].as_f64().unwrap_or(f64::NAN));
-                }
+                samples.small.push(&result["latency_us"]["small"]);
+                samples.large.push(&result["latency_us"]["large"]);
             }
         }
         Ok(samples)

@@ -201,7 +201,7 @@ fn pin<A: Access>(cache: &Arc<Cache<A>>, watch: &mut Watch, random: &mut StdRng)
     }
 }
 
-/// Runs readers with randomness of their own; in the control build garbage may also end one.
+/// Runs readers with randomness of their own; in the control `version-check` garbage may also end one.
 fn watched<A: Access>(cache: &Arc<Cache<A>>, read: Read<A>, stream: u64) -> Watch {
     let (mut watch, mut random) = (Watch::new(KEYS), random(SEED, stream));
     if catch_unwind(AssertUnwindSafe(|| read(cache, &mut watch, &mut random))).is_err() {

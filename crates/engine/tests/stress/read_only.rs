@@ -111,7 +111,7 @@ where
         while engine.stats().items_stored < STORED_MIN {
             thread::yield_now();
         }
-        // In the control build, garbage may also end it.
+        // In the control `version-check`, garbage may also end it.
         let answers = catch_unwind(AssertUnwindSafe(|| read(&table, &mut watch)));
         done.store(true, Relaxed);
         answers

@@ -107,7 +107,7 @@ impl Stress {
         }
     }
 
-    /// Runs `work` with randomness of its own; in the control build garbage may also end it.
+    /// Runs `work` with randomness of its own; in the control `version-check` garbage may also end it.
     fn run(&self, stream: u64, work: impl Fn(&Self, &mut Watch, &mut StdRng)) -> Watch {
         let mut watch = Watch::new(0);
         let mut random = random(SEED, stream);

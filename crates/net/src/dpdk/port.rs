@@ -336,7 +336,7 @@ impl<'a> Outgoing<'a> {
             let taken = left.min(segment_bytes);
             let frame =
                 take_spare(spare, wanted, host).and_then(|frame| fill(frame, head, &mut bytes, taken));
-            let Some(frame) = frame else { return leaving.drop_train(leaving.count) };
+            let Some(frame) = frame else { return leaving.drop_last() };
             leaving.push(frame);
             left -= taken;
         }
@@ -377,7 +377,14 @@ impl Leaving<'_> {
         }
     }
 
-    /// Counts a train of which a part is lost, once.
+    /// Gives up the train that was begun last.
+    fn drop_last(&mut self) {
+        // Trains before it may be lost as well, and are counted in order.
+        self.flush();
+        self.drop_train(self.count);
+    }
+
+    /// Counts a train of which a part is lost, once. Numbers of trains only grow.
     fn drop_train(&mut self, train: u64) {
         if train > self.last_dropped {
             self.last_dropped = train;

@@ -13,7 +13,7 @@ use minos_proto::memcache::{BadReply, Replies, text};
 use minos_sealed::{Ends, Keys, Purpose};
 
 use super::{
-    Forward, NOT_OWNER, RackView, Translate,
+    END_OF_FORWARD, Forward, NOT_OWNER, RackView, Translate,
     config::RackConfig,
     holes::{Forwards, Hole},
 };
@@ -316,7 +316,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         }
         link.output.append(&forward.bytes);
         link.output.append(forward.tail);
-        link.output.append(b"mn\r\n");
+        link.output.append(END_OF_FORWARD);
         if forward.nodes.len() == 1 && moves.is_none() {
             forward.bytes = Vec::new();
         }

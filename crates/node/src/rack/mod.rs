@@ -63,6 +63,8 @@ worker_counters! {
     native_not_owner,
 }
 
+/// The no-op behind each forwarded command: what comes before its reply is the reply to the command.
+pub(crate) const END_OF_FORWARD: &[u8] = b"mn\r\n";
 /// The reply to a node that takes this one for the owner of a key.
 pub(crate) const NOT_OWNER: &[u8] = b"SERVER_ERROR this node of the rack does not own the key\r\n";
 

@@ -150,8 +150,8 @@ fn checked<M: Mode, P: Placement>(
         return transaction::queue(session, &call, tx);
     }
     let done = execute(cx, session, &call, requests_left, tx);
-    // One that pauses is executed again.
-    if !matches!(&done, Err(interrupt) if matches!(**interrupt, Interrupt::Paused(_))) {
+    // One that pauses is executed again, and the whole is counted where it was asked for.
+    if !session.is_part && !matches!(&done, Err(interrupt) if matches!(**interrupt, Interrupt::Paused(_))) {
         cx.counters.resp_calls.count(call.spec.id);
     }
     done
@@ -165,7 +165,7 @@ fn execute<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    if let Some(rack) = cx.rack.filter(|_| call.spec.id != Id::Get && !session.is_relayed)
+    if let Some(rack) = cx.rack.filter(|_| call.spec.id != Id::Get && !session.is_part)
         && let Some(done) = elsewhere::execute(cx, rack, session, call, tx)
     {
         return done;

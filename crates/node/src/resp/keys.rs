@@ -57,17 +57,35 @@ fn sum<M: Mode, P: Placement>(
         let ahead = keys.clone().take(BURST_MAX);
         ahead.for_each(|key| cx.store.prefetch_bucket(cx.store.hash(key)));
     }
-    for key in keys {
+    let mut keys = keys;
+    while let Some(key) = keys.next() {
         if *requests_left == 0 && session.progress.done > 0 {
             return pause(Next::Yield);
         }
         *requests_left = requests_left.saturating_sub(1);
-        let is_counted = f(cx, cx.store.hash(key), key)?;
+        let counted = f(cx, cx.store.hash(key), key);
+        let is_counted = counted.map_err(|interrupt| along(cx, interrupt, keys.clone()))?;
         session.progress.count += i64::from(is_counted);
         session.progress.done = session.progress.done.max(1) + 1;
     }
     compose::integer(tx, session.progress.count);
     Ok(())
+}
+
+/// Fetches the keys behind one that is on flash along with it.
+#[cold]
+fn along<'a, M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    interrupt: Box<Interrupt<M>>,
+    behind: impl Iterator<Item = &'a [u8]>,
+) -> Box<Interrupt<M>> {
+    match *interrupt {
+        Interrupt::Paused(Next::Fetch(fetch)) => {
+            let fetch = fetch.with(cx, behind.map(|key| (cx.store.hash(key), key)));
+            Box::new(Interrupt::Paused(Next::Fetch(Box::new(fetch))))
+        }
+        _ => interrupt,
+    }
 }
 
 /// DEL and UNLINK.

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     ops::{Context, Fetch, Next, Placement, Work},
-    rack::{Holes, Intent, NOT_OWNER},
+    rack::{END_OF_FORWARD, Holes, Intent, NOT_OWNER},
 };
 
 /// The byte that begins a frame; no command of memcached's protocol begins with it.
@@ -87,11 +87,11 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     };
     *has_changed |= command.session.has_changed;
     match answer {
-        Answer::Later(fetch) => {
+        Err(fetch) => {
             *midway = Some(Box::new(command));
             (0, Next::Fetch(Box::new(along(cx, *fetch, &input[bytes..]))))
         }
-        answer => (bytes, answer.compose(tx)),
+        Ok(answer) => (bytes, answer.compose(tx)),
     }
 }
 
@@ -124,20 +124,26 @@ impl<'a> Frame<'a> {
 
 /// Fetches the keys that the frames behind one read along with its own.
 #[cold]
-fn along<M: Mode, P>(cx: &Context<'_, M, P>, fetch: Fetch<M>, mut behind: &[u8]) -> Fetch<M> {
-    let frames = std::iter::from_fn(|| {
-        let frame = Frame::of(behind).ok().filter(|_| behind[0] == MARK)?;
-        behind = &behind[HEAD_BYTES + frame.body.len()..];
+fn along<M: Mode, P>(cx: &Context<'_, M, P>, fetch: Fetch<M>, behind: &[u8]) -> Fetch<M> {
+    fetch.with(cx, keys_of_gets(behind).map(|key| (cx.store.hash(key), key)))
+}
+
+/// The keys of the GETs among the frames at the front of `input`, as a link sends them.
+fn keys_of_gets(mut input: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let frames = std::iter::from_fn(move || {
+        input = input.strip_prefix(END_OF_FORWARD).unwrap_or(input);
+        let frame = Frame::of(input).ok().filter(|_| input[0] == MARK)?;
+        input = &input[HEAD_BYTES + frame.body.len()..];
         Some(frame)
     });
-    let keys = frames.take(BURST_MAX).filter_map(|frame| frame.key_of_get());
-    fetch.with(cx, keys.map(|key| (cx.store.hash(key), key)))
+    frames.take(BURST_MAX).filter_map(|frame| frame.key_of_get())
 }
+
+/// The answer to a frame, or what it pauses for.
+type Answered<M> = Result<Answer<M>, Box<Fetch<M>>>;
 
 /// What is answered to a frame.
 enum Answer<M: Mode> {
-    /// Nothing yet: it pauses for this.
-    Later(Box<Fetch<M>>),
     /// A reply of Redis' protocol.
     Reply(Vec<u8>),
     /// One whose value is sent from its item.
@@ -149,7 +155,6 @@ enum Answer<M: Mode> {
 impl<M: Mode> Answer<M> {
     fn compose(self, tx: &mut Vec<u8>) -> Next<M> {
         match self {
-            Self::Later(fetch) => return Next::Fetch(fetch),
             Self::Reply(reply) if reply.len() > REPLY_BYTES_MAX => tx.extend_from_slice(TOO_LONG),
             Self::Reply(reply) => {
                 tx.extend_from_slice(format!("VA {}\r\n", reply.len()).as_bytes());
@@ -187,36 +192,35 @@ impl Midway {
         Self { session: RespSession::relayed(version), reply: Vec::new() }
     }
 
-    fn answer<M: Mode, P: Placement>(&mut self, cx: &mut Context<'_, M, P>, body: &[u8]) -> Answer<M> {
-        let Parsed::Command(command, _) = parse(body, &CHECKED) else { return Answer::Refused(MALFORMED) };
-        let Some(call) = Call::of(command) else { return Answer::Refused(MALFORMED) };
+    fn answer<M: Mode, P: Placement>(&mut self, cx: &mut Context<'_, M, P>, body: &[u8]) -> Answered<M> {
+        let Parsed::Command(command, _) = parse(body, &CHECKED) else {
+            return Ok(Answer::Refused(MALFORMED));
+        };
+        let Some(call) = Call::of(command) else { return Ok(Answer::Refused(MALFORMED)) };
         let is_write = call.spec.flags.has(Flag::WRITE);
         if !owns(cx, all_keys(&call), if is_write { Intent::Change } else { Intent::Read }) {
             if self.session.progress.done == 0 {
-                return Answer::Refused(NOT_OWNER);
+                return Ok(Answer::Refused(NOT_OWNER));
             }
             // For some of its keys it is done, and must not be done again.
             compose::error(&mut self.reply, ON_THE_MOVE.as_bytes());
-            return self.replied();
+            return Ok(self.replied());
         }
         if call.spec.id == Id::Watch {
             return watch(cx, &call, self.session.version);
         }
         if is_write {
-            return match self.execute(cx, body) {
-                Some(fetch) => Answer::Later(fetch),
-                None => self.replied(),
-            };
+            return self.execute(cx, body).map_or_else(|| Ok(self.replied()), Err);
         }
         let request = request(cx, command);
         match run(cx, &mut self.session, &request, &mut usize::MAX.clone(), &mut self.reply) {
             Outcome::Ended(Next::Away(Work::Send { item, .. })) => {
-                Answer::Value(std::mem::take(&mut self.reply), item)
+                Ok(Answer::Value(std::mem::take(&mut self.reply), item))
             }
-            Outcome::Done | Outcome::Ended(_) => self.replied(),
-            Outcome::Paused(Next::Fetch(fetch)) => Answer::Later(fetch),
+            Outcome::Done | Outcome::Ended(_) => Ok(self.replied()),
+            Outcome::Paused(Next::Fetch(fetch)) => Err(fetch),
             // Nothing that is sent here pauses for anything else.
-            Outcome::Paused(_) => Answer::Refused(MALFORMED),
+            Outcome::Paused(_) => Ok(Answer::Refused(MALFORMED)),
         }
     }
 
@@ -258,7 +262,7 @@ impl Midway {
 }
 
 /// Answers with the CAS unique of the item of the key, of which there is one.
-fn watch<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>, version: Version) -> Answer<M> {
+fn watch<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>, version: Version) -> Answered<M> {
     let key = call.argument(1);
     let mut reply = Vec::new();
     match read(cx, (cx.store.hash(key), key), |item| item.cas()) {
@@ -266,17 +270,17 @@ fn watch<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>, version: Version) 
         Ok(None) => compose::null(&mut reply, version),
         Err(interrupt) => return interrupted(*interrupt, reply),
     }
-    Answer::Reply(reply)
+    Ok(Answer::Reply(reply))
 }
 
 /// The answer to what has no result.
-fn interrupted<M: Mode>(interrupt: Interrupt<M>, mut reply: Vec<u8>) -> Answer<M> {
+fn interrupted<M: Mode>(interrupt: Interrupt<M>, mut reply: Vec<u8>) -> Answered<M> {
     match interrupt {
         Interrupt::Error(text) => compose::error(&mut reply, &text),
-        Interrupt::Paused(Next::Fetch(fetch)) => return Answer::Later(fetch),
-        _ => return Answer::Refused(MALFORMED),
+        Interrupt::Paused(Next::Fetch(fetch)) => return Err(fetch),
+        _ => return Ok(Answer::Refused(MALFORMED)),
     }
-    Answer::Reply(reply)
+    Ok(Answer::Reply(reply))
 }
 
 /// Counts values by their size, and serves all of them here.
@@ -301,12 +305,12 @@ fn transaction<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut RespSession,
     body: &[u8],
-) -> Answer<M> {
-    let Some((watched, queued)) = read_watched(cx, body) else { return Answer::Refused(MALFORMED) };
+) -> Answered<M> {
+    let Some((watched, queued)) = read_watched(cx, body) else { return Ok(Answer::Refused(MALFORMED)) };
     let count = scratch::commands(queued).count();
     let keys = scratch::commands(queued).flat_map(|call| all_keys(&call));
     if !owns(cx, keys.chain(watched.iter().map(|watched| &*watched.key)), Intent::Change) {
-        return Answer::Refused(NOT_OWNER);
+        return Ok(Answer::Refused(NOT_OWNER));
     }
     let mut reply = Vec::new();
     match scratch::execute(cx, session, (queued, count), &watched, &mut reply) {
@@ -314,7 +318,7 @@ fn transaction<M: Mode, P: Placement>(
         Ok(scratch::Ended::Changed) => compose::null_array(&mut reply, session.version),
         Err(interrupt) => return interrupted(*interrupt, reply),
     }
-    Answer::Reply(reply)
+    Ok(Answer::Reply(reply))
 }
 
 /// The watched keys of a transaction, and its commands.
@@ -345,6 +349,29 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::in_rack_of_two, *};
+
+    #[test]
+    fn the_gets_behind_a_frame_are_found() {
+        let link = |words: &[&str]| {
+            let mut bytes = frame(Version::Two, Kind::Command, |bytes| {
+                compose::array(bytes, words.len());
+                words.iter().for_each(|word| compose::bulk(bytes, word.as_bytes()));
+            });
+            bytes.extend_from_slice(END_OF_FORWARD);
+            bytes
+        };
+        let mut input = END_OF_FORWARD.to_vec();
+        for words in [&["GET", "a"][..], &["DEL", "b"], &["get", "c"]] {
+            input.extend(link(words));
+        }
+        assert_eq!(keys_of_gets(&input).collect::<Vec<_>>(), [b"a", b"c"]);
+        // Others, and what has not come whole, end it.
+        let end = input.len();
+        input.extend(b"get d\r\n");
+        input.extend(link(&["get", "e"]));
+        assert_eq!(keys_of_gets(&input).count(), 2);
+        assert_eq!(keys_of_gets(&input[..end - END_OF_FORWARD.len() - 1]).collect::<Vec<_>>(), [b"a"]);
+    }
 
     #[test]
     fn a_command_that_has_begun_does_not_begin_at_another_node() {

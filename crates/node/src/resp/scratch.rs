@@ -110,7 +110,10 @@ pub(super) fn execute<M: Mode, P: Placement>(
             table.entry(table.hash(key), key, cx.now).remove();
         });
         match is_done {
-            Ok(true) => return Ok(Ended::Done),
+            Ok(true) => {
+                commands(queued).for_each(|call| cx.counters.resp_calls.count(call.spec.id));
+                return Ok(Ended::Done);
+            }
             Ok(false) => {}
             Err(interrupt) => {
                 tx.truncate(start);
@@ -214,6 +217,7 @@ fn execute_on<M: Mode, P>(
     };
     let replies_bytes_max = session.replies_bytes_max;
     session.replies_bytes_max = tx.len() + table.memory_limit() as usize;
+    let is_part = std::mem::replace(&mut session.is_part, true);
     let mut is_whole = true;
     for call in commands(queued) {
         let request = request(&inner, call.command);
@@ -224,7 +228,7 @@ fn execute_on<M: Mode, P>(
             break;
         }
     }
-    session.replies_bytes_max = replies_bytes_max;
+    (session.replies_bytes_max, session.is_part) = (replies_bytes_max, is_part);
     session.progress = Progress::default();
     if is_whole { Ok(()) } else { fail(TOO_LARGE) }
 }

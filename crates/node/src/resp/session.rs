@@ -51,8 +51,8 @@ pub(crate) struct RespSession {
     pub(super) is_plain: bool,
     /// No command is halfway.
     pub(super) is_between: bool,
-    /// Its commands come from another node of the rack, or are parts of one: they concern keys of this node.
-    pub(super) is_relayed: bool,
+    /// Its commands come from another node of the rack, or are parts of one or of a transaction: their keys are here.
+    pub(super) is_part: bool,
 }
 
 /// The rest of a refused command.
@@ -167,13 +167,13 @@ impl RespSession {
             tracked: None,
             is_subscribed: false,
             is_between: true,
-            is_relayed: false,
+            is_part: false,
         }
     }
 
     /// The state for a command that another node of the rack has sent, and checked.
     pub(super) fn relayed(version: Version) -> Self {
-        Self { version, is_relayed: true, ..Self::new(CHECKED, usize::MAX, 0, None) }
+        Self { version, is_part: true, ..Self::new(CHECKED, usize::MAX, 0, None) }
     }
 
     /// True if a command has paused, and goes on with what was fetched for it.

@@ -1,6 +1,6 @@
 //! The processors of workers.
 
-use std::{panic::resume_unwind, thread};
+use std::{io, panic::resume_unwind, thread};
 
 use minos_net::{allowed_cpus, bind_to};
 
@@ -28,7 +28,14 @@ pub(super) fn bind(cpus: &[usize]) {
 }
 
 /// Runs `make` on the node of a worker, if it has one: memory comes from the node whose processor touches it first.
-pub(super) fn beside<T: Send>(config: &ServerConfig, worker: usize, make: impl FnOnce() -> T + Send) -> T {
+///
+/// # Errors
+/// Those of `make`, or the kernel refuses a thread.
+pub(super) fn beside<T: Send>(
+    config: &ServerConfig,
+    worker: usize,
+    make: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
     let cpus = config.placement.cpus_of(worker, false);
     if cpus.is_empty() {
         return make();
@@ -37,5 +44,8 @@ pub(super) fn beside<T: Send>(config: &ServerConfig, worker: usize, make: impl F
         bind(cpus);
         make()
     };
-    thread::scope(|scope| scope.spawn(there).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    thread::scope(|scope| {
+        let thread = thread::Builder::new().spawn_scoped(scope, there)?;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
 }

@@ -222,8 +222,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
     }
 
-    /// Returns a connection to its RX queue. The build that serves as the control of the role change tests
-    /// loses it here.
+    /// Returns a connection to its RX queue. The control `hand-back` of the role change tests loses it here.
     pub(crate) fn send_home(&self, queue: usize, mut arrival: Arrival) {
         if is_left_out("hand-back") {
             return;

@@ -24,7 +24,7 @@ use crate::{
 /// several requests cannot tell which of them it answers.
 const NOT_DURABLE: &[u8] = b"SERVER_ERROR flash failed: the change is not durable\r\n";
 
-/// True if replies wait for the changes before them; not in the build that serves as the control of their tests.
+/// True if replies wait for the changes before them; not in the control `hold` of their tests.
 pub(crate) fn holds_replies(tier: &Tier) -> bool {
     tier.acknowledges_durable() && !is_left_out("hold")
 }

@@ -9,8 +9,8 @@
 //!
 //! `MINOS_ROLE_CHANGES_SEEDS` sets the number of seeds, `MINOS_ROLE_CHANGES_SEED` the first one.
 //!
-//! A control is a build in which workers do not send lent connections home: it must fail. Another one is a client with
-//! somebody else's keys.
+//! In the control `hand-back` workers do not send lent connections home: it must fail. Another one is a client with somebody
+//! else's keys.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,7 +1,7 @@
 //! The same clients at servers whose partitions belong to workers (EREW and CREW, MICA §4.1.2): requests come anywhere, and
 //! only the owner of a partition touches it. A worker that touches another's panics, and the server ends with an error.
 //!
-//! The control is a build in which requests are not handed to owners.
+//! In the control `owner` requests are not handed to owners.
 
 use minos_engine::{AnyWriter, Engine, StoreMode, ThreadCrew, ThreadErew};
 use minos_node::{StatsGroup, config::Design};

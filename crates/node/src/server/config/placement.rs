@@ -57,7 +57,8 @@ impl Placement {
     }
 
     /// The node of `worker`; `None` if it is not placed.
-    pub fn node_of(&self, worker: usize) -> Option<usize> {
+    #[cfg(test)]
+    fn node_of(&self, worker: usize) -> Option<usize> {
         self.of(worker).map(|node| node.number)
     }
 
