@@ -146,6 +146,8 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
     if let Some(rack) = cx.rack.filter(|rack| rack.is_sampled()) {
         sample(rack, &burst);
     }
+    // In a rack without a coordinator there are no followers. Most commands change nothing by their kind.
+    let matters = M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed);
     let mut consumed = 0;
     for Pending { command, lookup, end } in &burst {
         *requests_left = requests_left.saturating_sub(1);
@@ -153,8 +155,6 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
         let is_timed = *end == looked_at;
         let executed = run::<D, M, P>(cx, session, ((command, bytes), is_timed), *lookup, requests_left, tx);
         cx.holes.fill(bytes);
-        // In a rack without a coordinator there are no followers. Most commands change nothing by their kind.
-        let matters = M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed);
         if matters && command.request.may_change() {
             session.has_changed |= executed.has_changed(&command.request);
         }

@@ -57,6 +57,7 @@ pub enum Request<'a> {
 
 impl<'a> Request<'a> {
     /// True if the request may change an item beyond the traces of an access.
+    #[inline]
     pub fn may_change(&self) -> bool {
         match self {
             Self::Get(get) => get.touch.is_some() || get.vivify.is_some(),
