@@ -99,6 +99,9 @@ pub(super) fn on_two_processors(program: &Path, extent: &Extent, out: &Path) -> 
 impl Latencies {
     /// Adds those of one measurement, if it had any.
     fn push(&mut self, latencies: &Value) {
+        if latencies["count"] == 0 {
+            return;
+        }
         for (samples, percentile) in self.0.iter_mut().zip(PERCENTILES) {
             if let Some(latency) = latencies[percentile].as_f64() {
                 samples.push(latency);
