@@ -236,6 +236,11 @@ pub(super) fn all_keys<'a>(call: &Call<'a>) -> impl Iterator<Item = &'a [u8]> + 
     call.command.arguments(usize::from(keys.first)).step_by(usize::from(keys.step.max(1))).take(count)
 }
 
+/// The keys that a command has not done yet, if it is done with so many arguments.
+pub(super) fn keys_left<'a>(call: &Call<'a>, done: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    all_keys(call).skip(done.saturating_sub(1) / usize::from(call.spec.keys.step.max(1)))
+}
+
 /// The error for a key that is none.
 #[inline]
 pub(super) fn bad_key<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> Option<&'static str> {
