@@ -311,7 +311,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
         link.is_some_and(|link| link.waiting.len() >= self.waiting_max)
     }
 
-    /// Appends a command to the output of the link to its first node; or parks it, if its keys may move.
+    /// Appends a command to the output of the link to its first node. Or parks it, if its keys may move, or if it is divided
+    /// and too many are under way.
     fn append(
         &mut self,
         part: PartId,
@@ -320,27 +321,24 @@ impl<M: Mode, P: Poller> Links<M, P> {
         since: Instant,
     ) {
         let (counters, may_move) = (&rack.counters, rack.is_managed() && forward.follows_keys());
-        if forward.nodes[0] == NOWHERE {
-            return self.park(part, forward, (Failure::Unsettled, since), (rack, now));
-        }
-        let node = usize::from(forward.nodes[0]);
-        let number = node * LINKS_PER_NODE + usize::from(forward.is_large);
-        let failure = match self.open(number, now) {
-            Err(_) if may_move => {
-                return self.park(part, forward, (Failure::Unreachable, since), (rack, now));
-            }
-            Err(_) => Some((Failure::Unreachable, &counters.forward_failed)),
-            Ok(()) if self.is_full(forward.nodes[0], forward.is_large) => {
-                if forward.divide.is_some() {
-                    return self.park(part, forward, (Failure::Busy, since), (rack, now));
-                }
-                Some((Failure::Busy, &counters.forward_refused))
-            }
-            Ok(()) => None,
+        let node = forward.nodes[0];
+        let number = usize::from(node) * LINKS_PER_NODE + usize::from(forward.is_large);
+        let failure = if node == NOWHERE {
+            Some((Failure::Unsettled, may_move, &counters.forward_failed))
+        } else if self.open(number, now).is_err() {
+            Some((Failure::Unreachable, may_move, &counters.forward_failed))
+        } else if self.is_full(node, forward.is_large) {
+            Some((Failure::Busy, forward.divide.is_some(), &counters.forward_refused))
+        } else {
+            None
         };
-        if let Some((failure, counter)) = failure {
-            counter.count();
-            return self.fail(part, forward.is_silent, failure, node);
+        match failure {
+            Some((failure, true, _)) => return self.park(part, forward, (failure, since), (rack, now)),
+            Some((failure, false, counter)) => {
+                counter.count();
+                return self.fail(part, forward.is_silent, failure, usize::from(node));
+            }
+            None => {}
         }
         counters.forwarded.count();
         let link = &mut self.links[number];
