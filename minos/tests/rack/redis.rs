@@ -68,12 +68,14 @@ fn say_with(client: &mut Connection, command: &str, words: &[String]) -> Reply {
     client.say(&words)
 }
 
-/// How often a command was executed, by `INFO commandstats`.
-fn calls_of(client: &mut Connection, name: &str) -> u64 {
+/// A number of a command in `INFO commandstats`, such as how often it was executed.
+fn stat_of(client: &mut Connection, name: &str, field: &str) -> u64 {
     let Reply::Bulk(text) = client.say(&["info", "commandstats"]) else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
-    let calls = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
-    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    let mut line = text.lines().filter_map(|line| line.strip_prefix(&format!("cmdstat_{name}:")));
+    let mut fields = line.next().into_iter().flat_map(|line| line.split(','));
+    let number = fields.find_map(|known| known.strip_prefix(&format!("{field}=")));
+    number.map_or(0, |number| number.parse().unwrap())
 }
 
 /// Each key, and itself as its value.
@@ -130,6 +132,7 @@ fn redis_clients_of_any_node_see_one_store() {
                 assert_eq!(client.say(&["incrbyfloat", &key, "0.5"]), bulk("12.5"));
                 assert_eq!(client.say(&["set", &key, "x", "px", "100000", "get"]), bulk("12.5"));
                 assert!(matches!(client.say(&["pttl", &key]), Reply::Integer(50_000..=100_000)));
+                assert!(matches!(client.say(&["incr", &key]), Reply::Error(_)));
                 assert_eq!(client.say(&["getdel", &key]), bulk("x"));
             }
             let large = "0123456789".repeat(100_000);
@@ -141,7 +144,8 @@ fn redis_clients_of_any_node_see_one_store() {
             }
             // Each command counts once, where it was asked for.
             let calls = [("del", 1), ("mset", 1), ("mget", 1), ("append", 12), ("get", 66), ("set", 38)];
-            assert_eq!(calls.map(|(name, _)| (name, calls_of(client, name))), calls);
+            assert_eq!(calls.map(|(name, _)| (name, stat_of(client, name, "calls"))), calls);
+            assert_eq!(["calls", "failed_calls"].map(|field| stat_of(client, "incr", field)), [12, 12]);
         }
         let tracking = clients[0].say(&["client", "tracking", "on"]);
         assert!(matches!(tracking, Reply::Error(text) if text.contains("rack")));

@@ -9,7 +9,10 @@ use std::{
 
 use minos_engine::Mode;
 use minos_net::{Address, Interest, Poller, Progress, Ready, Token, Wait};
-use minos_proto::memcache::{BadReply, Replies, text};
+use minos_proto::{
+    memcache::{BadReply, Replies, text},
+    resp::Id,
+};
 use minos_sealed::{Ends, Keys, Purpose};
 
 use super::{
@@ -150,6 +153,7 @@ struct Part {
     before: Vec<u8>,
     reply: Vec<u8>,
     translate: Option<Translate>,
+    command: Option<Id>,
 }
 
 /// A connection whose commands are answered, and how it goes on.
@@ -158,6 +162,8 @@ pub(crate) struct Answered<M: Mode> {
     pub(crate) then: Next<M>,
     /// Bytes of replies that it got.
     pub(crate) bytes: u64,
+    /// Commands of Redis' protocol that have failed.
+    pub(crate) failed: Vec<Id>,
 }
 
 /// What a client reads in place of a reply.
@@ -263,7 +269,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let part = |hole: &mut Hole| {
             let before = replies[from..hole.at].to_vec();
             from = hole.at;
-            Part { before, reply: Vec::new(), translate: hole.forward.translate.take() }
+            let Forward { translate, command, .. } = &mut hole.forward;
+            Part { before, reply: Vec::new(), translate: translate.take(), command: *command }
         };
         let parts: Vec<Part> = holes.iter_mut().map(part).collect();
         let (after, left) = (replies[from..].to_vec(), parts.len());
@@ -421,17 +428,20 @@ impl<M: Mode, P: Poller> Links<M, P> {
         };
         self.free.push(batch);
         let held_bytes = connection.output.bytes().len();
-        for Part { before, reply, translate } in parts {
+        let mut failed = Vec::new();
+        for Part { before, reply, translate, command } in parts {
             connection.output.append(&before);
-            match translate {
-                Some(translate) => connection.output.append(&translate(&reply)),
-                None => connection.output.append(&reply),
-            }
+            let reply = match translate {
+                Some(translate) => translate(&reply),
+                None => reply,
+            };
+            failed.extend(command.filter(|_| reply.first() == Some(&b'-')));
+            connection.output.append(&reply);
         }
         connection.output.append(&after);
         connection.output_permits.extend(permits);
         let bytes = (connection.output.bytes().len() - held_bytes) as u64;
-        self.answered.push_back(Answered { connection, then, bytes });
+        self.answered.push_back(Answered { connection, then, bytes, failed });
     }
 
     /// Sends notes, to which there is no reply. They are lost if the node cannot be reached or takes no more bytes: it

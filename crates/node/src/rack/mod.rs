@@ -32,6 +32,8 @@ pub(crate) use routes::{Guard, NOWHERE, Right};
 
 use std::collections::BTreeMap;
 
+use minos_proto::resp::Id;
+
 use crate::ops::{counters::worker_counters, receiving::ReceivePermit};
 
 worker_counters! {
@@ -96,6 +98,8 @@ pub(crate) struct Forward {
     /// Makes the client's reply, if it does not speak the protocol of nodes. It gets the replies to all parts of a command
     /// that was divided, one behind the other.
     pub(crate) translate: Option<Translate>,
+    /// The command of Redis' protocol that fails if its reply is an error.
+    pub(crate) command: Option<Id>,
 }
 
 /// Makes a client's reply of that of another node, or of the line that stands for it.
@@ -124,6 +128,7 @@ impl Forward {
             permit: None,
             tail: &[],
             translate: None,
+            command: None,
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Redis Cluster's words.
-const OTHER_SLOTS: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+pub(super) const OTHER_SLOTS: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 pub(super) const ON_THE_MOVE: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 const NO_KEYS: &str = "ERR KEYS is not supported in a rack: use SCAN";
 const NO_TRACKING: &str = "ERR CLIENT TRACKING is not supported in a rack";
@@ -143,7 +143,7 @@ fn forward<M: Mode, P: Placement>(
     cx.holes.push(
         tx.len(),
         Some(hash),
-        Forward { bytes, is_large, is_read, translate, ..Forward::to(owner) },
+        Forward { bytes, is_large, is_read, translate, command: Some(call.spec.id), ..Forward::to(owner) },
     );
     // What follows may be about its other keys.
     if is_single { Ok(()) } else { end(Next::Yield) }
@@ -298,6 +298,7 @@ fn divide<M: Mode, P: Placement>(
         is_large: !cx.placement.serves(SizeClass::of(bytes.len() as u64)),
         is_read: !call.spec.flags.has(Flag::WRITE),
         divide: Some(relayed::divide),
+        command: Some(call.spec.id),
         bytes,
         translate: Some(translate),
         ..Forward::to_all(Vec::new())
@@ -353,7 +354,11 @@ fn flush<M: Mode, P: Placement>(
     tx.truncate(start);
     let answered = |said: &[u8]| if said == b"OK\r\n" { compose::OK.to_vec() } else { reply_of(said) };
     let (bytes, translate) = (b"flush_all\r\n".to_vec(), Some(translated(session, answered)));
-    cx.holes.push(tx.len(), None, Forward { bytes, translate, ..Forward::to_all(nodes) });
+    cx.holes.push(
+        tx.len(),
+        None,
+        Forward { bytes, translate, command: Some(call.spec.id), ..Forward::to_all(nodes) },
+    );
     end(Next::Yield)
 }
 
@@ -380,7 +385,13 @@ fn size<M: Mode, P: Placement>(
         cx.holes.push(
             tx.len(),
             None,
-            Forward { bytes, is_read: true, translate, ..Forward::to_all(vec![node]) },
+            Forward {
+                bytes,
+                is_read: true,
+                translate,
+                command: Some(call.spec.id),
+                ..Forward::to_all(vec![node])
+            },
         );
     }
     tx.extend_from_slice(&reply);
@@ -411,6 +422,9 @@ fn scan<M: Mode, P: Placement>(
         if let Some(fetch) = midway.execute(cx, &body) {
             return Some(pause(Next::Fetch(fetch)));
         }
+        if midway.reply.first() == Some(&b'-') {
+            cx.counters.resp_failed.count(call.spec.id);
+        }
         tx.extend_from_slice(&onward(midway.reply));
         return Some(Ok(()));
     }
@@ -422,7 +436,13 @@ fn scan<M: Mode, P: Placement>(
     cx.holes.push(
         tx.len(),
         None,
-        Forward { bytes, is_read: true, translate, ..Forward::to_all(vec![node as u16]) },
+        Forward {
+            bytes,
+            is_read: true,
+            translate,
+            command: Some(call.spec.id),
+            ..Forward::to_all(vec![node as u16])
+        },
     );
     Some(Ok(()))
 }
@@ -483,7 +503,13 @@ fn watch_elsewhere<M: Mode, P: Placement>(
         super::transaction::note_watched(session, Watched { hash, key: (*key).into(), unique })?;
         let gather = Arc::clone(&gather);
         let translate = translated(session, move |said| gather.take(note_unique(&asked, reply_of(said))));
-        let forward = Forward { bytes, is_read: true, translate: Some(translate), ..Forward::to(owner) };
+        let forward = Forward {
+            bytes,
+            is_read: true,
+            translate: Some(translate),
+            command: Some(Id::Watch),
+            ..Forward::to(owner)
+        };
         cx.holes.push(tx.len(), None, forward);
     }
     end(Next::Yield)
@@ -574,15 +600,19 @@ fn exec_at<M: Mode, P: Placement>(
     let bytes = within(session, bytes)?;
     let translate = Some(translated(session, reply_of));
     // Its replies may be large.
-    cx.holes.push(tx.len(), None, Forward { bytes, is_large: true, translate, ..Forward::to(owner) });
+    cx.holes.push(
+        tx.len(),
+        None,
+        Forward { bytes, is_large: true, translate, command: Some(Id::Exec), ..Forward::to(owner) },
+    );
     end(Next::Yield)
 }
 
-/// The reply to a GET of a key that only its owner can answer.
+/// The reply to a GET of a key that only its owner can answer, or an element of that to another command.
 pub(super) fn get<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &RespSession,
-    (owner, key): (Owner, &[u8]),
+    (owner, key, command_of): (Owner, &[u8], Option<Id>),
     tx: &[u8],
 ) -> Done<M> {
     let hash = cx.store.hash(key);
@@ -591,7 +621,14 @@ pub(super) fn get<M: Mode, P: Placement>(
     }
     let bytes = command(session, [b"GET".as_slice(), key].into_iter())?;
     let translate = Some(translated(session, reply_of));
-    let forward = Forward { bytes, is_large: true, is_read: true, translate, ..Forward::to(owner) };
+    let forward = Forward {
+        bytes,
+        is_large: true,
+        is_read: true,
+        translate,
+        command: command_of,
+        ..Forward::to(owner)
+    };
     cx.holes.push(tx.len(), Some(hash), forward);
     Ok(())
 }
