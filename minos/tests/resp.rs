@@ -430,6 +430,11 @@ fn command_stats(client: &mut Connection) -> Vec<String> {
     text.lines().filter(|line| line.starts_with("cmdstat_")).map(str::to_owned).collect()
 }
 
+/// The line of a command without times: its calls, those rejected, and those that failed.
+fn command_stat((name, calls, rejected, failed): (&str, usize, usize, usize)) -> String {
+    format!("cmdstat_{name}:calls={calls},rejected_calls={rejected},failed_calls={failed}")
+}
+
 #[test]
 fn calls_of_commands_are_counted() {
     // None are looked at.
@@ -439,6 +444,8 @@ fn calls_of_commands_are_counted() {
     (0..3).for_each(|_| drop(client.say(&["GET", "k"])));
     client.say(&["getdel", "k", "too many"]);
     client.say(&["incr", "none", "wrong"]);
+    assert_eq!(client.say(&["set", "word", "x"]), ok());
+    client.say(&["incr", "word"]);
     client.say(&["config", "get", "save"]);
     for line in [&["multi"][..], &["get", "k"], &["strlen", "k"], &["exec"]] {
         client.say(line);
@@ -450,19 +457,21 @@ fn calls_of_commands_are_counted() {
     let mut lines = command_stats(&mut client);
     lines.sort();
     let expected = [
-        "config|get:calls=1",
-        "exec:calls=1",
-        "exists:calls=1",
-        "get:calls=4",
-        "multi:calls=1",
-        "set:calls=2",
-        "strlen:calls=1",
+        ("config|get", 1, 0, 0),
+        ("exec", 1, 0, 0),
+        ("exists", 1, 0, 0),
+        ("get", 4, 0, 0),
+        ("getdel", 0, 1, 0),
+        ("incr", 1, 1, 1),
+        ("multi", 1, 0, 0),
+        ("set", 3, 0, 0),
+        ("strlen", 1, 0, 0),
     ];
-    assert_eq!(lines, expected.map(|line| format!("cmdstat_{line}")));
+    assert_eq!(lines, expected.map(command_stat));
     let Reply::Bulk(all) = client.say(&["info"]) else { panic!("no text") };
     assert!(!String::from_utf8_lossy(&all).contains("ommandstats"));
     assert_eq!(client.say(&["config", "resetstat"]), ok());
-    assert_eq!(command_stats(&mut client), ["cmdstat_config|resetstat:calls=1"]);
+    assert_eq!(command_stats(&mut client), [command_stat(("config|resetstat", 1, 0, 0))]);
     common::stop(server);
     let (server, _) = start(&["--watch=1"]);
     let mut client = Connection::open(server.address());
@@ -472,6 +481,19 @@ fn calls_of_commands_are_counted() {
     }
     let lines = command_stats(&mut client);
     assert!(lines[0].starts_with("cmdstat_get:calls=2,usec="), "{lines:?}");
+    common::stop(server);
+}
+
+#[test]
+fn commands_that_find_no_memory_count_as_rejected() {
+    let (server, _) = start(&["--watch=0", "--memory=4m", "--engine=store"]);
+    let mut client = Connection::open(server.address());
+    let [value, large] = [2000, 1_000_000].map(|bytes| "x".repeat(bytes));
+    let stored = (0..).take_while(|at| client.say(&["set", &format!("k{at}"), &value]) == ok()).count();
+    assert!(
+        matches!(set_slowly(&mut client, "large", &large, &[]), Reply::Error(text) if text.starts_with("OOM "))
+    );
+    assert_eq!(command_stats(&mut client), [command_stat(("set", stored, 2, 0))]);
     common::stop(server);
 }
 

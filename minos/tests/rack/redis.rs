@@ -12,12 +12,13 @@ use std::{
     time::{Duration, Instant},
 };
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 use wire::{Connection, Reply, array};
 
 use crate::{
     ports::free_ports,
-    up::{PATIENCE, Rack},
+    up::{PATIENCE, Rack, stat},
 };
 
 const COUNTERS: usize = 6;
@@ -25,6 +26,8 @@ const COUNTERS: usize = 6;
 const ROUNDS: usize = 30;
 /// The same above flash, which is read once for each.
 const COLD_ROUNDS: usize = 10;
+/// Keys of one command, of more micro-shards of a node than commands may be under way to it.
+const MANY: usize = 5000;
 /// Keys that are on flash.
 const COLD_KEYS: usize = 120;
 
@@ -65,12 +68,19 @@ fn say_with(client: &mut Connection, command: &str, words: &[String]) -> Reply {
     client.say(&words)
 }
 
-/// How often a command was executed, by `INFO commandstats`.
-fn calls_of(client: &mut Connection, name: &str) -> u64 {
+/// A number of a command in `INFO commandstats`, such as how often it was executed.
+fn stat_of(client: &mut Connection, name: &str, field: &str) -> u64 {
     let Reply::Bulk(text) = client.say(&["info", "commandstats"]) else { panic!("no text") };
     let text = String::from_utf8(text).unwrap();
-    let calls = text.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{name}:calls=")));
-    calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    let mut line = text.lines().filter_map(|line| line.strip_prefix(&format!("cmdstat_{name}:")));
+    let mut fields = line.next().into_iter().flat_map(|line| line.split(','));
+    let number = fields.find_map(|known| known.strip_prefix(&format!("{field}=")));
+    number.map_or(0, |number| number.parse().unwrap())
+}
+
+/// Each key, and itself as its value.
+fn pairs(keys: &[String]) -> Vec<String> {
+    keys.iter().flat_map(|key| [key.clone(), key.clone()]).collect()
 }
 
 /// The keys of a whole scan, each once.
@@ -122,6 +132,7 @@ fn redis_clients_of_any_node_see_one_store() {
                 assert_eq!(client.say(&["incrbyfloat", &key, "0.5"]), bulk("12.5"));
                 assert_eq!(client.say(&["set", &key, "x", "px", "100000", "get"]), bulk("12.5"));
                 assert!(matches!(client.say(&["pttl", &key]), Reply::Integer(50_000..=100_000)));
+                assert!(matches!(client.say(&["incr", &key]), Reply::Error(_)));
                 assert_eq!(client.say(&["getdel", &key]), bulk("x"));
             }
             let large = "0123456789".repeat(100_000);
@@ -133,13 +144,102 @@ fn redis_clients_of_any_node_see_one_store() {
             }
             // Each command counts once, where it was asked for.
             let calls = [("del", 1), ("mset", 1), ("mget", 1), ("append", 12), ("get", 66), ("set", 38)];
-            assert_eq!(calls.map(|(name, _)| (name, calls_of(client, name))), calls);
+            assert_eq!(calls.map(|(name, _)| (name, stat_of(client, name, "calls"))), calls);
+            assert_eq!(["calls", "failed_calls"].map(|field| stat_of(client, "incr", field)), [12, 12]);
         }
         let tracking = clients[0].say(&["client", "tracking", "on"]);
         assert!(matches!(tracking, Reply::Error(text) if text.contains("rack")));
         assert_eq!(clients[0].say(&["flushall"]), ok());
         clients.iter_mut().for_each(|client| assert_eq!(client.say(&["dbsize"]), Reply::Integer(0)));
     }
+}
+
+#[test]
+fn a_command_may_have_many_keys() {
+    for options in [&[][..], &["--unit-size", "1"]] {
+        let (rack, nodes) = rack(3, options);
+        let keys = list("k", MANY);
+        let count = Reply::Integer(MANY as i64);
+        for (number, node) in nodes.iter().enumerate() {
+            let mut client = Connection::open(*node);
+            assert_eq!(say_with(&mut client, "mset", &pairs(&keys)), ok());
+            let forwarded = || stat(&mut rack.client(number), "forwarded");
+            let before = forwarded();
+            assert_eq!(say_with(&mut client, "exists", &keys), count);
+            assert_eq!(forwarded() - before, 2, "one part for each other node");
+            let values = keys.iter().map(bulk).collect();
+            assert_eq!(say_with(&mut client, "mget", &keys), Reply::Elements(b'*', values));
+            assert_eq!(say_with(&mut client, if number == 0 { "del" } else { "unlink" }, &keys), count);
+            assert_eq!(client.say(&["dbsize"]), Reply::Integer(0));
+        }
+    }
+}
+
+/// Sets keys, counts them, and deletes them, until it is over. All counts are exact.
+fn set_count_and_delete(node: SocketAddr, keys: &[String], is_over: &AtomicBool) {
+    let mut client = Connection::open(node);
+    while !is_over.load(Relaxed) {
+        assert_eq!(say_with(&mut client, "mset", &pairs(keys)), ok());
+        for command in ["exists", "del"] {
+            assert_eq!(say_with(&mut client, command, keys), Reply::Integer(keys.len() as i64), "{command}");
+        }
+    }
+}
+
+#[test]
+fn commands_with_many_keys_are_exact_while_micro_shards_move() {
+    for options in [&[][..], &["--unit-size", "1"]] {
+        let (rack, nodes) = rack(3, options);
+        let (begun, is_over) = (Instant::now(), AtomicBool::new(false));
+        let all = [list("a", MANY / 5), list("b", MANY / 5)];
+        let not_owner = || (0..3).map(|node| stat(&mut rack.client(node), "not_owner")).sum::<u64>();
+        thread::scope(|scope| {
+            for (node, keys) in nodes.iter().zip(&all) {
+                let is_over = &is_over;
+                scope.spawn(move || set_count_and_delete(*node, keys, is_over));
+            }
+            // So often that parts have met nodes which do not own all their keys any more.
+            for round in 0.. {
+                if round >= ROUNDS && not_owner() > 0 || begun.elapsed() > PATIENCE {
+                    break;
+                }
+                for (at, key) in all.concat().iter().enumerate().skip(round % 50).step_by(50) {
+                    rack.operate(&format!("move {} {}", rack.micro_shard(key), (at + round) % 3));
+                }
+                while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
+                    thread::yield_now();
+                }
+            }
+            is_over.store(true, Relaxed);
+        });
+        assert!(not_owner() > 0, "the control: no part has come to a node without all its keys");
+    }
+}
+
+#[test]
+fn commands_with_many_keys_wait_for_others_under_way() {
+    const WAITING_MAX: usize = 4;
+    let waiting = format!("--rack-waiting={WAITING_MAX}");
+    let (rack, nodes) = rack(2, &["--unit-size=1", "--workers=1", "--", &waiting]);
+    let keys = list("k", 100);
+    let mut clients: Vec<_> = (0..=2 * WAITING_MAX).map(|_| Connection::open(nodes[0])).collect();
+    assert_eq!(say_with(&mut clients[0], "mset", &pairs(&keys)), ok());
+    rack.signal(1, Signal::STOP);
+    let words = ["exists"].into_iter().chain(keys.iter().map(String::as_str));
+    let exists = array(&words.map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>());
+    clients.iter_mut().for_each(|client| client.send(&exists, usize::MAX));
+    let (begun, counted) = (Instant::now(), |name| stat(&mut rack.client(0), name));
+    // As many are under way, as many wait, and one is refused.
+    while counted("forward_refused") == 0 && begun.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(counted("forward_parked") >= WAITING_MAX as u64);
+    rack.signal(1, Signal::CONT);
+    let replies: Vec<_> = clients.iter_mut().map(|client| client.reply().unwrap()).collect();
+    let refused = Reply::Error("ERR too many commands for node 1 of the rack".to_owned());
+    assert_eq!(replies.iter().filter(|reply| **reply == refused).count(), 1, "{replies:?}");
+    let counts = replies.iter().filter(|reply| **reply == Reply::Integer(keys.len() as i64));
+    assert_eq!(counts.count(), 2 * WAITING_MAX, "{replies:?}");
 }
 
 /// The value of a key on flash; some are long.

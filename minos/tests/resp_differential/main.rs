@@ -366,6 +366,80 @@ fn minos_answers_like_redis_in_a_rack() {
     }
 }
 
+/// Commands, each of which is executed, refused, or fails.
+const COUNTED: [&str; 40] = [
+    "set k word",
+    "get k",
+    "get",
+    "incr k",
+    "incr n",
+    "set k v bad",
+    "setex k 0 v",
+    "set big {large}",
+    "set big {large} ex",
+    "setex big 0 {large}",
+    "getrange k a b",
+    "expire k soon",
+    "mset a",
+    "mset a b c",
+    "object encoding",
+    "config",
+    "config get",
+    "config bogus",
+    "bogus",
+    "auth word",
+    "hello 9",
+    "exec",
+    "multi",
+    "multi",
+    "discard",
+    "multi",
+    "get",
+    "exec",
+    "multi",
+    "incr k",
+    "get k",
+    "exec",
+    "watch",
+    "watch k",
+    "client reply skip",
+    "incr k",
+    "client reply bogus",
+    "del k n",
+    "exists",
+    "echo",
+];
+
+/// Calls of each command, those that were rejected and those that failed.
+fn counted(client: &mut Connection) -> Vec<String> {
+    let Reply::Bulk(text) = client.say(&["info", "commandstats"]) else { panic!("no text") };
+    let text = String::from_utf8(text).unwrap();
+    let lines = text.lines().filter(|line| line.starts_with("cmdstat_"));
+    // Times differ.
+    let fields = |line: &str| {
+        line.split([':', ',']).filter(|field| !field.starts_with("usec")).collect::<Vec<_>>().join(" ")
+    };
+    let mut counted: Vec<_> = lines.map(fields).collect();
+    counted.sort();
+    counted
+}
+
+#[test]
+fn commands_are_counted_as_in_redis() {
+    let [redis, minos] = [redis(), minos(&[])].map(|server| {
+        let mut client = Connection::open(server.address());
+        let large = "x".repeat(1_000_000);
+        let word = |word: &str| word.replace("{large}", &large).into_bytes();
+        for line in COUNTED {
+            client.send(&array(&line.split(' ').map(word).collect::<Vec<_>>()), usize::MAX);
+        }
+        // One says that there is none to the next.
+        (2..COUNTED.len()).for_each(|_| drop(client.reply().expect("a reply")));
+        counted(&mut client)
+    });
+    assert_eq!(minos, redis);
+}
+
 /// Longest argument above flash: memory is small.
 const WORD_BYTES_MAX: usize = 20_000;
 const COLD_SEQUENCES: u64 = 6;

@@ -55,7 +55,7 @@ macro_rules! worker_counters {
 }
 pub(crate) use worker_counters;
 
-/// Commands of Redis' protocol, by their [`Id`].
+/// Counts of commands of Redis' protocol, by their [`Id`].
 #[derive(Debug)]
 pub(crate) struct RespCalls([Counter; TABLE.len()]);
 
@@ -66,7 +66,7 @@ impl Default for RespCalls {
 }
 
 impl RespCalls {
-    /// Counts a command that has been executed.
+    /// Counts one.
     #[inline]
     pub(crate) fn count(&self, id: Id) {
         self.0[id as usize].count();
@@ -95,11 +95,6 @@ impl Calls {
     fn sum(&self) -> u64 {
         self.0.iter().sum()
     }
-
-    /// The commands that have been executed, and how often.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (&'static Spec, u64)> {
-        TABLE.iter().zip(self.0).filter(|(_, calls)| *calls > 0)
-    }
 }
 
 /// Declares the counters once: the fields, their sums, and their names in `stats`, in memcached's order.
@@ -109,8 +104,12 @@ macro_rules! counters {
         #[derive(Debug, Default)]
         pub(crate) struct Counters {
             $($(#[$doc])* pub(crate) $name: Counter,)*
-            /// Commands of Redis' protocol.
+            /// Commands of Redis' protocol that were executed.
             pub(crate) resp_calls: RespCalls,
+            /// Those that were refused before.
+            pub(crate) resp_rejected: RespCalls,
+            /// Those of the executed ones that have failed.
+            pub(crate) resp_failed: RespCalls,
         }
 
         /// The summed counters of several workers.
@@ -118,7 +117,9 @@ macro_rules! counters {
         pub(crate) struct Totals {
             $($(#[$doc])* pub(crate) $name: u64,)*
             /// Commands of Redis' protocol.
-            pub(crate) resp_calls: Calls,
+            resp_calls: Calls,
+            resp_rejected: Calls,
+            resp_failed: Calls,
         }
 
         impl Totals {
@@ -126,6 +127,8 @@ macro_rules! counters {
             pub(crate) fn add(&mut self, counters: &Counters) {
                 $(self.$name = self.$name.wrapping_add(counters.$name.value());)*
                 self.resp_calls.add(&counters.resp_calls);
+                self.resp_rejected.add(&counters.resp_rejected);
+                self.resp_failed.add(&counters.resp_failed);
             }
 
             /// The difference since `earlier`.
@@ -133,6 +136,8 @@ macro_rules! counters {
                 Self {
                     $($name: self.$name.wrapping_sub(earlier.$name),)*
                     resp_calls: self.resp_calls.since(&earlier.resp_calls),
+                    resp_rejected: self.resp_rejected.since(&earlier.resp_rejected),
+                    resp_failed: self.resp_failed.since(&earlier.resp_failed),
                 }
             }
 
@@ -142,6 +147,34 @@ macro_rules! counters {
             }
         }
     };
+}
+
+impl Counters {
+    /// Counts a command of Redis' protocol that has an error as its reply: as one that was executed, or was refused before.
+    #[cold]
+    pub(crate) fn end_with_error(&self, id: Id, has_begun: bool) {
+        if has_begun {
+            self.resp_calls.count(id);
+            self.resp_failed.count(id);
+        } else {
+            self.resp_rejected.count(id);
+        }
+    }
+
+    /// Counts an error reply to a command of Redis' protocol whose call is counted already.
+    #[cold]
+    pub(crate) fn fail_later(&self, id: Id) {
+        self.resp_errors.count();
+        self.resp_failed.count(id);
+    }
+}
+
+impl Totals {
+    /// The commands of Redis' protocol that there were: how often each was executed, was refused before, and has failed.
+    pub(crate) fn commands(&self) -> impl Iterator<Item = (&'static Spec, [u64; 3])> {
+        let counts = |at| [&self.resp_calls, &self.resp_rejected, &self.resp_failed].map(|calls| calls.0[at]);
+        TABLE.iter().zip((0..).map(counts)).filter(|(_, counts)| *counts != [0; 3])
+    }
 }
 
 counters! {
@@ -218,14 +251,19 @@ mod tests {
         assert_eq!(totals.cmd_get, 5);
         workers[0].cmd_get.count();
         workers[0].resp_calls.count(Id::Set);
+        workers[1].resp_failed.count(Id::Set);
+        workers[1].resp_rejected.count(Id::Del);
         let mut later = Totals::default();
         workers.iter().for_each(|counters| later.add(counters));
         let since = later.since(&totals);
         assert_eq!(since.all().find(|(name, _)| *name == "cmd_get"), Some(("cmd_get", 1)));
-        let calls = |totals: &Totals| {
-            totals.resp_calls.each().map(|(spec, calls)| (spec.name, calls)).collect::<Vec<_>>()
+        let commands = |totals: &Totals| {
+            let mut commands: Vec<_> = totals.commands().map(|(spec, counts)| (spec.name, counts)).collect();
+            commands.sort_unstable();
+            commands
         };
-        assert_eq!((calls(&later), calls(&since)), (vec![("get", 2), ("set", 1)], vec![("set", 1)]));
+        let [del, get, set] = [("del", [0, 1, 0]), ("get", [2, 0, 0]), ("set", [1, 0, 1])];
+        assert_eq!((commands(&later), commands(&since)), (vec![del, get, set], vec![del, set]));
         assert_eq!(later.all().last(), Some(("resp_commands", 3)));
     }
 }

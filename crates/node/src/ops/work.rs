@@ -5,6 +5,7 @@ use std::sync::{Arc, atomic::AtomicUsize};
 
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Lookup, Mode, Pinned};
+use minos_proto::resp::Id;
 use minos_sched::WorkerId;
 use minos_tier::SyncId;
 
@@ -127,7 +128,8 @@ pub(crate) struct LargeStore<M: Mode> {
     /// Bytes of it to be received.
     end_bytes: usize,
     /// Nothing is stored without a line end. Redis skips whatever is in its place.
-    checks_line_end: bool,
+    /// The command of Redis' protocol, of which it is a part.
+    command: Option<Id>,
     class: SizeClass,
     /// Its memory permit, while the value is arriving or being joined.
     permit: Option<ReceivePermit>,
@@ -173,12 +175,13 @@ impl<M: Mode> LargeStore<M> {
         answer: AnswerStore,
     ) -> Self {
         let (line_end, end_bytes) = if has_line_end { ([0; 2], 2) } else { (*b"\r\n", 0) };
-        Self { pending, line_end, end_bytes, checks_line_end: true, class, permit, answer, trailer: None }
+        Self { pending, line_end, end_bytes, command: None, class, permit, answer, trailer: None }
     }
 
-    /// The same store, with any two bytes in the place of the line end.
-    pub(crate) fn with_any_line_end(self) -> Self {
-        Self { checks_line_end: false, ..self }
+    /// The same store, as a part of a command of Redis' protocol, which is counted if it fails. Any two bytes may be in the
+    /// place of the line end.
+    pub(crate) fn of_command(self, id: Id) -> Self {
+        Self { command: Some(id), ..self }
     }
 
     /// The same store, of a request that goes on behind the value.
@@ -233,7 +236,7 @@ impl<M: Mode> LargeStore<M> {
 
     /// Stores the received value and appends the reply to `tx`, unless something is to be done first.
     pub(crate) fn finish<P>(mut self: Box<Self>, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) -> Finished<M> {
-        if self.checks_line_end && self.line_end != *b"\r\n" {
+        if self.command.is_none() && self.line_end != *b"\r\n" {
             cx.counters.cmd_set.count();
             let Self { pending, answer, .. } = *self;
             answer(LargeStored::NoLineEnd, pending.operation(), pending.key(), tx);
@@ -242,7 +245,10 @@ impl<M: Mode> LargeStore<M> {
         if let Some(trailer) = self.trailer.take() {
             match trailer.read.read(&trailer.bytes, self.pending.operation_mut(), tx) {
                 TrailerEnd::Store => {}
-                TrailerEnd::Answered => return Finished::Answered,
+                TrailerEnd::Answered => {
+                    self.command.iter().for_each(|id| cx.counters.fail_later(*id));
+                    return Finished::Answered;
+                }
                 TrailerEnd::Broken => return Finished::Refused,
             }
         }
@@ -266,6 +272,9 @@ impl<M: Mode> LargeStore<M> {
             Step::Over(stored) => stored,
         };
         cx.counters.cmd_set.count();
+        if matches!(stored, Stored::NoMemory | Stored::NotHere | Stored::Cold(_)) {
+            self.command.iter().for_each(|id| cx.counters.fail_later(*id));
+        }
         let Self { pending, answer, .. } = *self;
         let (operation, key, old) = pending.end();
         let old_bytes = old.as_ref().map(|old| old.value().len() as u64);

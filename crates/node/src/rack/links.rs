@@ -9,11 +9,14 @@ use std::{
 
 use minos_engine::Mode;
 use minos_net::{Address, Interest, Poller, Progress, Ready, Token, Wait};
-use minos_proto::memcache::{BadReply, Replies, text};
+use minos_proto::{
+    memcache::{BadReply, Replies, text},
+    resp::Id,
+};
 use minos_sealed::{Ends, Keys, Purpose};
 
 use super::{
-    END_OF_FORWARD, Forward, NOT_OWNER, RackView, Translate,
+    END_OF_FORWARD, Forward, NOT_OWNER, NOWHERE, RackView, Translate,
     config::RackConfig,
     holes::{Forwards, Hole},
 };
@@ -139,17 +142,18 @@ struct Batch<M: Mode> {
     parts: Vec<Part>,
     /// Replies behind those of the last part.
     after: Vec<u8>,
-    /// Parts without a reply.
+    /// Replies that are to come: one for each part, and for each division of it.
     left: usize,
     then: Next<M>,
     permits: Vec<ReceivePermit>,
 }
 
-/// The replies before a hole, and the one that fills it.
+/// The replies before a hole, and those that fill it.
 struct Part {
     before: Vec<u8>,
     reply: Vec<u8>,
     translate: Option<Translate>,
+    command: Option<Id>,
 }
 
 /// A connection whose commands are answered, and how it goes on.
@@ -158,6 +162,8 @@ pub(crate) struct Answered<M: Mode> {
     pub(crate) then: Next<M>,
     /// Bytes of replies that it got.
     pub(crate) bytes: u64,
+    /// Commands of Redis' protocol that have failed.
+    pub(crate) failed: Vec<Id>,
 }
 
 /// What a client reads in place of a reply.
@@ -263,7 +269,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let part = |hole: &mut Hole| {
             let before = replies[from..hole.at].to_vec();
             from = hole.at;
-            Part { before, reply: Vec::new(), translate: hole.forward.translate.take() }
+            let Forward { translate, command, .. } = &mut hole.forward;
+            Part { before, reply: Vec::new(), translate: translate.take(), command: *command }
         };
         let parts: Vec<Part> = holes.iter_mut().map(part).collect();
         let (after, left) = (replies[from..].to_vec(), parts.len());
@@ -277,8 +284,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         }
     }
 
-    /// Appends a command, which came at `since`, to the output of the link that it takes; or parks it, if its micro-shard
-    /// may move.
+    /// Sends a command off, which came at `since`: to the owner of its key, to the owners of its keys, or to its nodes.
     fn leave(
         &mut self,
         part: PartId,
@@ -286,28 +292,60 @@ impl<M: Mode, P: Poller> Links<M, P> {
         (rack, now): (&RackView<M>, Instant),
         since: Instant,
     ) {
-        let (counters, moves) = (&rack.counters, forward.micro_shard.filter(|_| rack.is_managed()));
-        if let Some(micro_shard) = moves {
-            let Some(node) = rack.destination(micro_shard) else {
-                return self.park(part, forward, (Failure::Unsettled, since), (rack, now));
-            };
-            forward.nodes = vec![node];
+        if let Some(divide) = forward.divide {
+            if forward.nodes.first().is_some_and(|node| self.is_full(*node, forward.is_large)) {
+                return self.park(part, forward, (Failure::Busy, since), (rack, now));
+            }
+            let divided = divide(&forward.bytes, &|key| rack.destination_of(key));
+            self.expect_more(part, divided.len() - 1);
+            let Forward { is_large, is_read, .. } = forward;
+            for (node, bytes) in divided {
+                let divide = Some(divide);
+                let one = Forward { bytes, is_large, is_read, divide, ..Forward::to_all(vec![node]) };
+                self.append(part, one, (rack, now), since);
+            }
+            return;
         }
-        let node = usize::from(forward.nodes[0]);
-        let number = node * LINKS_PER_NODE + usize::from(forward.is_large);
-        let failure = match self.open(number, now) {
-            Err(_) if moves.is_some() => {
-                return self.park(part, forward, (Failure::Unreachable, since), (rack, now));
-            }
-            Err(_) => Some((Failure::Unreachable, &counters.forward_failed)),
-            Ok(()) if self.links[number].waiting.len() >= self.waiting_max => {
-                Some((Failure::Busy, &counters.forward_refused))
-            }
-            Ok(()) => None,
+        if let Some(micro_shard) = forward.micro_shard.filter(|_| rack.is_managed()) {
+            forward.nodes = vec![rack.destination(micro_shard).unwrap_or(NOWHERE)];
+        }
+        self.append(part, forward, (rack, now), since);
+    }
+
+    /// True if no more commands may wait for a node.
+    fn is_full(&self, node: u16, is_large: bool) -> bool {
+        let link = self.links.get(usize::from(node) * LINKS_PER_NODE + usize::from(is_large));
+        link.is_some_and(|link| link.waiting.len() >= self.waiting_max)
+    }
+
+    /// Appends a command to the output of the link to its first node. Or parks it, if its keys may move, or if it is divided
+    /// and too many are under way.
+    fn append(
+        &mut self,
+        part: PartId,
+        mut forward: Forward,
+        (rack, now): (&RackView<M>, Instant),
+        since: Instant,
+    ) {
+        let (counters, may_move) = (&rack.counters, rack.is_managed() && forward.follows_keys());
+        let node = forward.nodes[0];
+        let number = usize::from(node) * LINKS_PER_NODE + usize::from(forward.is_large);
+        let failure = if node == NOWHERE {
+            Some((Failure::Unsettled, may_move, &counters.forward_failed))
+        } else if self.open(number, now).is_err() {
+            Some((Failure::Unreachable, may_move, &counters.forward_failed))
+        } else if self.is_full(node, forward.is_large) {
+            Some((Failure::Busy, forward.divide.is_some(), &counters.forward_refused))
+        } else {
+            None
         };
-        if let Some((failure, counter)) = failure {
-            counter.count();
-            return self.fail(part, forward.is_silent, failure, node);
+        match failure {
+            Some((failure, true, _)) => return self.park(part, forward, (failure, since), (rack, now)),
+            Some((failure, false, counter)) => {
+                counter.count();
+                return self.fail(part, forward.is_silent, failure, usize::from(node));
+            }
+            None => {}
         }
         counters.forwarded.count();
         let link = &mut self.links[number];
@@ -317,14 +355,14 @@ impl<M: Mode, P: Poller> Links<M, P> {
         link.output.append(&forward.bytes);
         link.output.append(forward.tail);
         link.output.append(END_OF_FORWARD);
-        if forward.nodes.len() == 1 && moves.is_none() {
+        if forward.nodes.len() == 1 && !may_move {
             forward.bytes = Vec::new();
         }
         link.waiting.push_back(Waiting { part: Some(part), forward, since });
         self.under_way += 1;
     }
 
-    /// Lets a command wait until the routes change, or a moment, unless its time is over.
+    /// Lets a command wait until the routes change, or a moment, unless its time is over or too many wait.
     fn park(
         &mut self,
         part: PartId,
@@ -333,14 +371,15 @@ impl<M: Mode, P: Poller> Links<M, P> {
         (rack, now): (&RackView<M>, Instant),
     ) {
         let counters = &rack.counters;
-        if now.saturating_duration_since(since) >= self.timeout {
-            counters.forward_late.count();
+        let is_late = now.saturating_duration_since(since) >= self.timeout;
+        if is_late || self.parked.len() >= self.waiting_max {
+            if is_late {
+                counters.forward_late.count()
+            } else {
+                counters.forward_refused.count()
+            }
             let node = forward.nodes.first().map_or(0, |node| usize::from(*node));
             return self.fail(part, forward.is_silent, failure, node);
-        }
-        if self.parked.len() >= self.waiting_max {
-            counters.forward_refused.count();
-            return self.fail(part, forward.is_silent, Failure::Unsettled, 0);
         }
         counters.forward_parked.count();
         self.parked.push(Parked { part, forward, since, due: now + PARKED });
@@ -364,14 +403,20 @@ impl<M: Mode, P: Poller> Links<M, P> {
         self.fill(part, text.into_bytes(), None);
     }
 
-    /// Fills a hole. With the last one, the connection goes on.
+    /// Lets so many more replies come for a part.
+    fn expect_more(&mut self, PartId { batch, .. }: PartId, more: usize) {
+        self.batches[batch].iter_mut().for_each(|entry| entry.left += more);
+    }
+
+    /// Takes in a reply. With the last one, the connection goes on.
     fn fill(&mut self, PartId { batch, part }: PartId, reply: Vec<u8>, permit: Option<ReceivePermit>) {
         let Some(entry) = &mut self.batches[batch] else { unreachable!("a part is filled once") };
-        let filled = &mut entry.parts[part];
-        filled.reply = match filled.translate.take() {
-            Some(translate) => translate(&reply),
-            None => reply,
-        };
+        let filled = &mut entry.parts[part].reply;
+        if filled.is_empty() {
+            *filled = reply;
+        } else {
+            filled.extend_from_slice(&reply);
+        }
         entry.permits.extend(permit);
         entry.left -= 1;
         if entry.left > 0 {
@@ -383,14 +428,20 @@ impl<M: Mode, P: Poller> Links<M, P> {
         };
         self.free.push(batch);
         let held_bytes = connection.output.bytes().len();
-        for Part { before, reply, .. } in &parts {
-            connection.output.append(before);
-            connection.output.append(reply);
+        let mut failed = Vec::new();
+        for Part { before, reply, translate, command } in parts {
+            connection.output.append(&before);
+            let reply = match translate {
+                Some(translate) => translate(&reply),
+                None => reply,
+            };
+            failed.extend(command.filter(|_| reply.first() == Some(&b'-')));
+            connection.output.append(&reply);
         }
         connection.output.append(&after);
         connection.output_permits.extend(permits);
         let bytes = (connection.output.bytes().len() - held_bytes) as u64;
-        self.answered.push_back(Answered { connection, then, bytes });
+        self.answered.push_back(Answered { connection, then, bytes, failed });
     }
 
     /// Sends notes, to which there is no reply. They are lost if the node cannot be reached or takes no more bytes: it
@@ -547,7 +598,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
                 self.leave(part, forward, (rack, now), now);
                 continue;
             }
-            if rack.is_managed() && forward.micro_shard.is_some() && link.input[reply.clone()] == *NOT_OWNER {
+            if rack.is_managed() && forward.follows_keys() && link.input[reply.clone()] == *NOT_OWNER {
                 let owner = forward.micro_shard.and_then(|micro_shard| rack.destination(micro_shard));
                 if owner.is_some_and(|owner| usize::from(owner) != link.node) {
                     // The routes have changed since it was sent there.
@@ -587,9 +638,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             self.under_way -= 1;
             match part {
                 Some(part)
-                    if rack.is_managed()
-                        && forward.micro_shard.is_some()
-                        && (is_refused || forward.is_read) =>
+                    if rack.is_managed() && forward.follows_keys() && (is_refused || forward.is_read) =>
                 {
                     self.park(part, forward, (failure, since), (rack, now));
                 }

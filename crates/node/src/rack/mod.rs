@@ -30,6 +30,10 @@ pub(crate) use readers::News;
 pub(crate) use remote::{Remote, read};
 pub(crate) use routes::{Guard, NOWHERE, Right};
 
+use std::collections::BTreeMap;
+
+use minos_proto::resp::Id;
+
 use crate::ops::{counters::worker_counters, receiving::ReceivePermit};
 
 worker_counters! {
@@ -53,7 +57,8 @@ worker_counters! {
     forward_late,
     /// Forwarded commands refused because too many were under way.
     forward_refused,
-    /// Times that a command waited because its micro-shard changed hands, or its owner could not be reached.
+    /// Times that a command waited because its micro-shard changed hands, or its owner could not be reached; or one for many
+    /// keys, because too many were under way.
     forward_parked,
     /// Connections closed because this node lost the right to answer while it executed their commands.
     unanswered,
@@ -74,6 +79,8 @@ pub(crate) struct Forward {
     pub(crate) nodes: Vec<u16>,
     /// The micro-shard of its key, if it has one: whoever owns that executes it.
     pub(crate) micro_shard: Option<u32>,
+    /// Divides it among the owners of its keys, if it has many.
+    pub(crate) divide: Option<Divide>,
     /// The command as its client sent it, or what it comes to.
     pub(crate) bytes: Vec<u8>,
     /// True if its value, or that of its reply, may be large: it must not hold up small ones.
@@ -88,12 +95,18 @@ pub(crate) struct Forward {
     pub(crate) permit: Option<ReceivePermit>,
     /// What follows its bytes and is not in them.
     pub(crate) tail: &'static [u8],
-    /// Makes the client's reply, if it does not speak the protocol of nodes.
+    /// Makes the client's reply, if it does not speak the protocol of nodes. It gets the replies to all parts of a command
+    /// that was divided, one behind the other.
     pub(crate) translate: Option<Translate>,
+    /// The command of Redis' protocol that fails if its reply is an error.
+    pub(crate) command: Option<Id>,
 }
 
 /// Makes a client's reply of that of another node, or of the line that stands for it.
 pub(crate) type Translate = Box<dyn FnOnce(&[u8]) -> Vec<u8> + Send>;
+
+/// The bytes of a command for each node that it concerns, of those of a command for many keys and the node of each key.
+pub(crate) type Divide = fn(&[u8], &dyn Fn(&[u8]) -> u16) -> BTreeMap<u16, Vec<u8>>;
 
 impl Forward {
     /// A small command for one node, whose bytes its caller fills in.
@@ -106,6 +119,7 @@ impl Forward {
         Self {
             nodes,
             micro_shard: None,
+            divide: None,
             bytes: Vec::new(),
             is_large: false,
             is_part: false,
@@ -114,6 +128,12 @@ impl Forward {
             permit: None,
             tail: &[],
             translate: None,
+            command: None,
         }
+    }
+
+    /// True if it goes where its keys are, also when they move.
+    pub(crate) fn follows_keys(&self) -> bool {
+        self.micro_shard.is_some() || self.divide.is_some()
     }
 }

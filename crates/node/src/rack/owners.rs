@@ -429,6 +429,11 @@ impl<M: Mode> RackView<M> {
         self.rack.routes.writer(micro_shard).filter(|node| *node != NOWHERE)
     }
 
+    /// As [`Self::destination`], for a key; [`NOWHERE`] if there is none now.
+    pub(crate) fn destination_of(&self, key: &[u8]) -> u16 {
+        self.destination(self.rack.micro_shard(key)).unwrap_or(NOWHERE)
+    }
+
     /// Notes that a key is about to be changed in this turn, if its micro-shard is being copied or followed.
     #[inline]
     pub(crate) fn note_change(&self, hash: KeyHash, key: &[u8]) {

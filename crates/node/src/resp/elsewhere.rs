@@ -3,10 +3,7 @@
 //! A command goes to the owner of its keys as it is. One for keys of several nodes is divided if its reply can be put
 //! together again, and refused otherwise, as in Redis Cluster.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
-};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use minos_base::SizeClass;
 use minos_engine::Mode;
@@ -14,8 +11,8 @@ use minos_proto::resp::{Flag, Id, Keys, compose, unsigned};
 
 use super::{
     call::{Call, Done, Failure, Interrupt, end, fail, pause},
-    execute::all_keys,
-    relayed::{Kind, Midway, frame, put_watched},
+    execute::{all_keys, keys_left},
+    relayed::{self, Kind, Midway, array, frame, put_watched},
     scan, scratch, server,
     session::{Part, RespSession, Transaction, Unique, Watched},
 };
@@ -25,7 +22,7 @@ use crate::{
 };
 
 /// Redis Cluster's words.
-const OTHER_SLOTS: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+pub(super) const OTHER_SLOTS: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 pub(super) const ON_THE_MOVE: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
 const NO_KEYS: &str = "ERR KEYS is not supported in a rack: use SCAN";
 const NO_TRACKING: &str = "ERR CLIENT TRACKING is not supported in a rack";
@@ -72,12 +69,12 @@ fn with_keys<M: Mode, P: Placement>(
     let place = |key| rack.elsewhere(key, || intent(call));
     if session.progress.part.is_some() {
         let places: Vec<Option<Owner>> = all_keys(call).map(place).collect();
-        return Some(divide(cx, rack, session, call, &places, tx));
+        return Some(divide(cx, session, call, &places, tx));
     }
     if session.progress.done > 0 {
         // Micro-shards may have moved since it has begun here.
-        let left = all_keys(call).skip((session.progress.done - 1) / usize::from(call.spec.keys.step.max(1)));
-        return { left }.any(|key| place(key).is_some()).then(|| fail(ON_THE_MOVE));
+        let has_moved = keys_left(call, session.progress.done).any(|key| place(key).is_some());
+        return has_moved.then(|| fail(ON_THE_MOVE));
     }
     let places: Vec<Option<Owner>> = all_keys(call).map(place).collect();
     let Some(owner) = places.iter().flatten().next().copied() else {
@@ -88,7 +85,7 @@ fn with_keys<M: Mode, P: Placement>(
     let is_divisible = matches!(call.spec.id, Id::Del | Id::Unlink | Id::Exists | Id::Touch | Id::MSet);
     Some(match (&places[..], place_of_all(places.iter().copied())) {
         ([_], _) => forward(cx, session, call, owner, tx),
-        _ if is_divisible => divide(cx, rack, session, call, &places, tx),
+        _ if is_divisible => divide(cx, session, call, &places, tx),
         (_, Place::At(owner)) => forward(cx, session, call, owner, tx),
         _ => fail(OTHER_SLOTS),
     })
@@ -146,7 +143,7 @@ fn forward<M: Mode, P: Placement>(
     cx.holes.push(
         tx.len(),
         Some(hash),
-        Forward { bytes, is_large, is_read, translate, ..Forward::to(owner) },
+        Forward { bytes, is_large, is_read, translate, command: Some(call.spec.id), ..Forward::to(owner) },
     );
     // What follows may be about its other keys.
     if is_single { Ok(()) } else { end(Next::Yield) }
@@ -165,11 +162,6 @@ fn command<'a>(
     words: impl ExactSizeIterator<Item = &'a [u8]>,
 ) -> Result<Vec<u8>, Failure> {
     within(session, frame(session.version, Kind::Command, |bytes| array(words, bytes)))
-}
-
-fn array<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>, bytes: &mut Vec<u8>) {
-    compose::array(bytes, words.len());
-    words.for_each(|word| compose::bulk(bytes, word));
 }
 
 /// A frame, if the other node takes so many bytes. All have the same `--max-buffer`.
@@ -205,42 +197,66 @@ fn error_of(line: &[u8]) -> Vec<u8> {
     [code, words].concat()
 }
 
-/// Puts the replies to the parts of a command together. The last one of them is that to the command, or the first error.
-struct Gather {
-    parts: Mutex<Parts>,
-    is_count: bool,
+/// The replies to the parts of a command, which other nodes have sent one behind the other.
+fn replies_of(mut said: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    std::iter::from_fn(move || {
+        let line_bytes = said.iter().position(|&byte| byte == b'\n')? + 1;
+        let value_bytes =
+            said[..line_bytes].strip_prefix(b"VA ").and_then(|rest| unsigned(rest.trim_ascii_end()));
+        let bytes = line_bytes + value_bytes.map_or(0, |bytes| bytes as usize + compose::LINE_END.len());
+        let (reply, rest) = said.split_at(bytes.min(said.len()));
+        said = rest;
+        Some(reply_of(reply))
+    })
 }
 
-struct Parts {
-    left: usize,
+/// The replies to the parts of a command, put together.
+#[derive(Default)]
+struct Total {
     sum: i64,
     failure: Option<Vec<u8>>,
 }
 
-impl Gather {
-    fn new(parts: usize, is_count: bool) -> Arc<Self> {
-        Arc::new(Self { parts: Mutex::new(Parts { left: parts, sum: 0, failure: None }), is_count })
+impl Total {
+    fn add(&mut self, reply: Vec<u8>) {
+        match reply.strip_prefix(b":").and_then(|rest| unsigned(rest.trim_ascii_end())) {
+            Some(count) => self.sum += count as i64,
+            None if reply == compose::OK => {}
+            None => self.failure = self.failure.take().or(Some(reply)),
+        }
     }
 
-    /// Takes in the reply to a part. Returns that to the command with the last one.
+    /// The first error, or else the sum or OK.
+    fn reply(self, is_count: bool) -> Vec<u8> {
+        let mut reply = Vec::new();
+        match self.failure {
+            Some(failure) => return failure,
+            None if is_count => compose::integer(&mut reply, self.sum),
+            None => reply.extend_from_slice(compose::OK),
+        }
+        reply
+    }
+}
+
+/// Puts the replies to several commands together. With the last one it returns that to the client.
+struct Gather {
+    /// Replies that are to come, and the others.
+    parts: Mutex<(usize, Total)>,
+    is_count: bool,
+}
+
+impl Gather {
+    fn new(parts: usize, is_count: bool) -> Arc<Self> {
+        Arc::new(Self { parts: Mutex::new((parts, Total::default())), is_count })
+    }
+
+    /// Takes in a reply. Returns that to the client with the last one.
     fn take(&self, reply: Vec<u8>) -> Vec<u8> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        parts.left -= 1;
-        match reply.strip_prefix(b":").and_then(|rest| unsigned(rest.trim_ascii_end())) {
-            Some(count) => parts.sum += count as i64,
-            None if reply == compose::OK => {}
-            None => parts.failure = parts.failure.take().or(Some(reply)),
-        }
-        if parts.left > 0 {
-            return Vec::new();
-        }
-        let mut sum = Vec::new();
-        match parts.failure.take() {
-            Some(failure) => return failure,
-            None if self.is_count => compose::integer(&mut sum, parts.sum),
-            None => sum.extend_from_slice(compose::OK),
-        }
-        sum
+        let (left, total) = &mut *parts;
+        *left -= 1;
+        total.add(reply);
+        if *left > 0 { Vec::new() } else { std::mem::take(total).reply(self.is_count) }
     }
 
     fn part(self: &Arc<Self>, session: &RespSession) -> Translate {
@@ -249,13 +265,10 @@ impl Gather {
     }
 }
 
-/// The owner of some keys of a command, unless that is this node, and the words of a command for those.
-type Group<'a> = (Option<Owner>, Vec<&'a [u8]>);
-
-/// Divides a command among the owners of its keys, of which there are several.
+/// Executes the part of a command that concerns keys of this node. The rest is divided by node where it leaves, and again
+/// where a node does not own all its keys any more.
 fn divide<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    rack: &RackView<M>,
     session: &mut RespSession,
     call: &Call<'_>,
     places: &[Option<Owner>],
@@ -269,24 +282,28 @@ fn divide<M: Mode, P: Placement>(
         return fail(format!("ERR wrong number of arguments for '{}' command", call.spec.name));
     }
     let arguments: Vec<&[u8]> = call.command.arguments(1).collect();
-    let mut groups: BTreeMap<_, Group<'_>> = BTreeMap::new();
+    let [mut own, mut others] = [(); 2].map(|()| vec![call.argument(0)]);
     for (place, words) in places.iter().zip(arguments.chunks(step)) {
-        let group = place.map(|owner| (owner.node, if rack.is_managed() { owner.micro_shard } else { 0 }));
-        groups.entry(group).or_insert((*place, vec![call.argument(0)])).1.extend(words);
+        if place.is_some() { &mut others } else { &mut own }.extend(words);
     }
-    let own = own_part(cx, session, groups.get(&None).map(|(_, words)| &words[..]))?;
-    let gather = Gather::new(groups.len(), call.spec.id != Id::MSet);
-    let mut forwards = Vec::new();
-    for (owner, words) in groups.values() {
-        if let Some(owner) = owner {
-            let bytes = command(session, words.iter().copied())?;
-            let is_large = !cx.placement.serves(SizeClass::of(bytes.len() as u64));
-            let translate = Some(gather.part(session));
-            forwards.push(Forward { bytes, is_large, translate, ..Forward::to(*owner) });
-        }
-    }
-    own.map(|reply| gather.take(reply));
-    forwards.into_iter().for_each(|forward| cx.holes.push(tx.len(), None, forward));
+    let bytes = command(session, others.into_iter())?;
+    let own = own_part(cx, session, (own.len() > 1).then_some(&own))?;
+    let is_count = call.spec.id != Id::MSet;
+    let translate = translated(session, move |said| {
+        let mut total = Total::default();
+        own.into_iter().chain(replies_of(said)).for_each(|reply| total.add(reply));
+        total.reply(is_count)
+    });
+    let forward = Forward {
+        is_large: !cx.placement.serves(SizeClass::of(bytes.len() as u64)),
+        is_read: !call.spec.flags.has(Flag::WRITE),
+        divide: Some(relayed::divide),
+        command: Some(call.spec.id),
+        bytes,
+        translate: Some(translate),
+        ..Forward::to_all(Vec::new())
+    };
+    cx.holes.push(tx.len(), None, forward);
     end(Next::Yield)
 }
 
@@ -337,7 +354,11 @@ fn flush<M: Mode, P: Placement>(
     tx.truncate(start);
     let answered = |said: &[u8]| if said == b"OK\r\n" { compose::OK.to_vec() } else { reply_of(said) };
     let (bytes, translate) = (b"flush_all\r\n".to_vec(), Some(translated(session, answered)));
-    cx.holes.push(tx.len(), None, Forward { bytes, translate, ..Forward::to_all(nodes) });
+    cx.holes.push(
+        tx.len(),
+        None,
+        Forward { bytes, translate, command: Some(call.spec.id), ..Forward::to_all(nodes) },
+    );
     end(Next::Yield)
 }
 
@@ -364,7 +385,13 @@ fn size<M: Mode, P: Placement>(
         cx.holes.push(
             tx.len(),
             None,
-            Forward { bytes, is_read: true, translate, ..Forward::to_all(vec![node]) },
+            Forward {
+                bytes,
+                is_read: true,
+                translate,
+                command: Some(call.spec.id),
+                ..Forward::to_all(vec![node])
+            },
         );
     }
     tx.extend_from_slice(&reply);
@@ -395,6 +422,9 @@ fn scan<M: Mode, P: Placement>(
         if let Some(fetch) = midway.execute(cx, &body) {
             return Some(pause(Next::Fetch(fetch)));
         }
+        if midway.reply.first() == Some(&b'-') {
+            cx.counters.resp_failed.count(call.spec.id);
+        }
         tx.extend_from_slice(&onward(midway.reply));
         return Some(Ok(()));
     }
@@ -406,7 +436,13 @@ fn scan<M: Mode, P: Placement>(
     cx.holes.push(
         tx.len(),
         None,
-        Forward { bytes, is_read: true, translate, ..Forward::to_all(vec![node as u16]) },
+        Forward {
+            bytes,
+            is_read: true,
+            translate,
+            command: Some(call.spec.id),
+            ..Forward::to_all(vec![node as u16])
+        },
     );
     Some(Ok(()))
 }
@@ -467,7 +503,13 @@ fn watch_elsewhere<M: Mode, P: Placement>(
         super::transaction::note_watched(session, Watched { hash, key: (*key).into(), unique })?;
         let gather = Arc::clone(&gather);
         let translate = translated(session, move |said| gather.take(note_unique(&asked, reply_of(said))));
-        let forward = Forward { bytes, is_read: true, translate: Some(translate), ..Forward::to(owner) };
+        let forward = Forward {
+            bytes,
+            is_read: true,
+            translate: Some(translate),
+            command: Some(Id::Watch),
+            ..Forward::to(owner)
+        };
         cx.holes.push(tx.len(), None, forward);
     }
     end(Next::Yield)
@@ -558,15 +600,19 @@ fn exec_at<M: Mode, P: Placement>(
     let bytes = within(session, bytes)?;
     let translate = Some(translated(session, reply_of));
     // Its replies may be large.
-    cx.holes.push(tx.len(), None, Forward { bytes, is_large: true, translate, ..Forward::to(owner) });
+    cx.holes.push(
+        tx.len(),
+        None,
+        Forward { bytes, is_large: true, translate, command: Some(Id::Exec), ..Forward::to(owner) },
+    );
     end(Next::Yield)
 }
 
-/// The reply to a GET of a key that only its owner can answer.
+/// The reply to a GET of a key that only its owner can answer, or an element of that to another command.
 pub(super) fn get<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &RespSession,
-    (owner, key): (Owner, &[u8]),
+    (owner, key, command_of): (Owner, &[u8], Option<Id>),
     tx: &[u8],
 ) -> Done<M> {
     let hash = cx.store.hash(key);
@@ -575,7 +621,14 @@ pub(super) fn get<M: Mode, P: Placement>(
     }
     let bytes = command(session, [b"GET".as_slice(), key].into_iter())?;
     let translate = Some(translated(session, reply_of));
-    let forward = Forward { bytes, is_large: true, is_read: true, translate, ..Forward::to(owner) };
+    let forward = Forward {
+        bytes,
+        is_large: true,
+        is_read: true,
+        translate,
+        command: command_of,
+        ..Forward::to(owner)
+    };
     cx.holes.push(tx.len(), Some(hash), forward);
     Ok(())
 }
@@ -682,6 +735,15 @@ mod tests {
         let gather = Gather::new(2, false);
         assert!(gather.take(b"-ERR one\r\n".to_vec()).is_empty());
         assert_eq!(gather.take(compose::OK.to_vec()), b"-ERR one\r\n");
+    }
+
+    #[test]
+    fn replies_that_follow_each_other_are_told_apart() {
+        let said = [b"VA 4\r\n:2\r\n\r\n", NOT_OWNER, b"VA 5\r\n+OK\r\n\r\nVA 5\r\n$1\r\nk\r\n"].concat();
+        let replies: Vec<_> = replies_of(&said).collect();
+        assert_eq!(replies[0], b":2\r\n");
+        assert!(replies[1].starts_with(b"-TRYAGAIN"));
+        assert_eq!(replies[2..], [compose::OK.to_vec(), b"$1\r\nk".to_vec()]);
     }
 
     #[test]

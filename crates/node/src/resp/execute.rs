@@ -6,8 +6,10 @@ use minos_proto::resp::{Command, Flag, Id, compose, find_subcommand};
 
 use super::{
     acl, bits,
-    call::{Call, Done, Failure, Interrupt, fail, pause},
-    client, config, count, describe, elsewhere, expire, get, info, keys, lcs, object, rename, scan, server,
+    call::{Call, Done, Failure, Interrupt, NO_MEMORY, fail, pause},
+    client, config, count, describe,
+    elsewhere::{self, ON_THE_MOVE, OTHER_SLOTS},
+    expire, get, info, keys, lcs, object, rename, scan, server,
     session::{Progress, Replies, RespSession, Transaction},
     set, strings, tracking, transaction,
 };
@@ -144,17 +146,38 @@ fn checked<M: Mode, P: Placement>(
     let call = match check(cx, request).and_then(|call| Ok((call, admit(cx, session, &call)?))) {
         Ok((call, true)) => call,
         Ok((_, false)) => return pause(Next::Unpaused),
-        Err(failure) => return Err(refused(session, request, failure).into()),
+        Err(failure) => return Err(refused(cx, session, request, failure).into()),
     };
     if session.transaction.is_open && !call.spec.flags.has(Flag::AT_ONCE) {
-        return transaction::queue(session, &call, tx);
+        let queued = transaction::queue(session, &call, tx);
+        if queued.is_err() {
+            cx.counters.resp_rejected.count(call.spec.id);
+        }
+        return queued;
     }
     let done = execute(cx, session, &call, requests_left, tx);
-    // One that pauses is executed again, and the whole is counted where it was asked for.
-    if !session.is_part && !matches!(&done, Err(interrupt) if matches!(**interrupt, Interrupt::Paused(_))) {
-        cx.counters.resp_calls.count(call.spec.id);
+    match &done {
+        // The whole is counted where it was asked for.
+        _ if session.is_part => {}
+        Ok(()) => cx.counters.resp_calls.count(call.spec.id),
+        Err(interrupt) => count_interrupted(cx, call.spec.id, interrupt),
     }
     done
+}
+
+/// Counts a command that has not ended with its result.
+fn count_interrupted<M: Mode, P>(cx: &Context<'_, M, P>, id: Id, interrupt: &Interrupt<M>) {
+    match interrupt {
+        // It is executed again.
+        Interrupt::Paused(_) => {}
+        Interrupt::Ended(_) => cx.counters.resp_calls.count(id),
+        Interrupt::Error(text) => {
+            // Redis looks for these before it executes a command.
+            let refusals = [NO_MEMORY, OTHER_SLOTS, ON_THE_MOVE];
+            let is_refused = refusals.iter().any(|refusal| **text == *refusal.as_bytes());
+            cx.counters.end_with_error(id, !is_refused);
+        }
+    }
 }
 
 #[inline]
@@ -179,7 +202,16 @@ fn execute<M: Mode, P: Placement>(
 
 /// Notes that a command was refused: it ends the transaction if it is EXEC, and breaks it otherwise.
 #[cold]
-fn refused(session: &mut RespSession, request: &Request<'_>, failure: Failure) -> Failure {
+fn refused<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    request: &Request<'_>,
+    failure: Failure,
+) -> Failure {
+    let call = request.call.as_ref().ok().filter(|_| !session.is_part);
+    if let Some(call) = call.and_then(|call| Call::of(call.command)) {
+        cx.counters.resp_rejected.count(call.spec.id);
+    }
     if request.call.as_ref().is_ok_and(|call| call.spec.id == Id::Exec) {
         session.transaction = Transaction::default();
         let why = failure.0.strip_prefix(b"ERR ").unwrap_or(&failure.0);
@@ -234,6 +266,11 @@ pub(super) fn all_keys<'a>(call: &Call<'a>) -> impl Iterator<Item = &'a [u8]> + 
     let keys = call.spec.keys;
     let count = keys.positions(call.command.len()).count();
     call.command.arguments(usize::from(keys.first)).step_by(usize::from(keys.step.max(1))).take(count)
+}
+
+/// The keys that a command has not done yet, if it is done with so many arguments.
+pub(super) fn keys_left<'a>(call: &Call<'a>, done: usize) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    all_keys(call).skip(done.saturating_sub(1) / usize::from(call.spec.keys.step.max(1)))
 }
 
 /// The error for a key that is none.

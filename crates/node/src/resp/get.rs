@@ -5,7 +5,7 @@ use std::cell::Cell;
 use arrayvec::ArrayVec;
 use minos_base::{Clock, limits::BURST_MAX};
 use minos_engine::Mode;
-use minos_proto::resp::{Version, compose};
+use minos_proto::resp::{Id, Version, compose};
 
 use super::{
     call::{Call, Done, cold, end, failed_text, pause},
@@ -72,7 +72,7 @@ pub(super) fn get<M: Mode, P: Placement>(
         Found::Copied | Found::Missing => {}
         Found::Pinned(item) => return end(Next::Away(Work::send(item, LINE_END))),
         Found::Cold(found) => return cold(cx, found, (lookup.hash, key)),
-        Found::AskOwner(owner) => return elsewhere::get(cx, session, (owner, key), tx),
+        Found::AskOwner(owner) => return elsewhere::get(cx, session, (owner, key, Some(Id::Get)), tx),
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ pub(super) fn get_many<M: Mode, P: Placement>(
                     // The array goes on: one of its elements is an error.
                     compose::error(tx, failed_text(failed).as_bytes());
                 }
-                Found::AskOwner(owner) => elsewhere::get(cx, session, (owner, key), tx)?,
+                Found::AskOwner(owner) => elsewhere::get(cx, session, (owner, key, None), tx)?,
             }
             session.progress.done += 1;
         }

@@ -13,7 +13,7 @@ use super::{
     session::RespSession,
 };
 use crate::{
-    ops::{self, Context, Placement, counters::Calls},
+    ops::{self, Context, Placement, counters::Totals},
     watch::{CommandTimes, Watch},
 };
 
@@ -71,7 +71,7 @@ pub(super) fn info<M: Mode, P: Placement>(
 struct Facts {
     all: BTreeMap<String, String>,
     is_cache: bool,
-    calls: Calls,
+    totals: Totals,
     /// The times of commands, estimated, by their names.
     times: BTreeMap<&'static str, CommandTimes>,
 }
@@ -93,7 +93,7 @@ impl Facts {
         let keys = (stats.items + stats.cold_items).saturating_sub(stats.dead_items);
         all.insert("curr_items".to_owned(), keys.to_string());
         let times = cx.admin.watch().map(Watch::commands).unwrap_or_default();
-        Self { all, is_cache, calls: cx.admin.totals().resp_calls, times }
+        Self { all, is_cache, totals: cx.admin.totals(), times }
     }
 
     fn get(&self, name: &str) -> &str {
@@ -154,15 +154,16 @@ impl Facts {
         emit("io_threads_active", &u8::from(self.number("threads") > 1).to_string());
     }
 
-    /// The calls of each command, and their time if some were looked at.
+    /// The calls of each command, their time if some were looked at, and those that were refused or have failed.
     fn commands(&self, emit: Emit<'_>) {
-        for (spec, calls) in self.calls.each() {
+        for (spec, [calls, rejected, failed]) in self.totals.commands() {
             let mut text = format!("calls={calls}");
             if let Some(times) = self.times.get(spec.name) {
                 let usec = times.total_us();
                 // Appending to a string does not fail.
                 let _ = write!(text, ",usec={usec:.0},usec_per_call={:.2}", usec / times.calls() as f64);
             }
+            let _ = write!(text, ",rejected_calls={rejected},failed_calls={failed}");
             emit(&format!("cmdstat_{}", spec.name), &text);
         }
     }

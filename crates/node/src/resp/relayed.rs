@@ -10,6 +10,8 @@
 //!
 //! Numbers are little-endian, commands arrays of bulk strings.
 
+use std::collections::BTreeMap;
+
 use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_engine::{Mode, Pinned};
 use minos_proto::resp::{Flag, Id, Parsed, Version, compose, parse};
@@ -18,7 +20,7 @@ use minos_sched::WorkerId;
 use super::{
     call::{Call, Interrupt, read},
     elsewhere::ON_THE_MOVE,
-    execute::{Outcome, all_keys, run},
+    execute::{Outcome, all_keys, keys_left, run},
     scratch,
     serve::{CHECKED, request},
     session::{RespSession, Unique, Watched},
@@ -52,6 +54,28 @@ pub(super) fn frame(version: Version, kind: Kind, fill: impl FnOnce(&mut Vec<u8>
     let body = (bytes.len() - HEAD_BYTES) as u32;
     bytes[3..HEAD_BYTES].copy_from_slice(&body.to_le_bytes());
     bytes
+}
+
+/// Appends a command of these words.
+pub(super) fn array<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>, bytes: &mut Vec<u8>) {
+    compose::array(bytes, words.len());
+    words.for_each(|word| compose::bulk(bytes, word));
+}
+
+/// Divides the frame of a command for many keys by their nodes.
+pub(super) fn divide(bytes: &[u8], node_of: &dyn Fn(&[u8]) -> u16) -> BTreeMap<u16, Vec<u8>> {
+    let whole = Frame::of(bytes).ok().and_then(|Frame { version, body, .. }| match parse(body, &CHECKED) {
+        Parsed::Command(command, _) => Some((version, Call::of(command)?)),
+        _ => None,
+    });
+    let Some((version, call)) = whole else { unreachable!("this node has made it") };
+    let arguments: Vec<&[u8]> = call.command.arguments(1).collect();
+    let mut parts: BTreeMap<u16, Vec<&[u8]>> = BTreeMap::new();
+    for words in arguments.chunks(usize::from(call.spec.keys.step.max(1))) {
+        parts.entry(node_of(words[0])).or_insert_with(|| vec![call.argument(0)]).extend(words);
+    }
+    let frame_of = |words: Vec<&[u8]>| frame(version, Kind::Command, |bytes| array(words.into_iter(), bytes));
+    parts.into_iter().map(|(node, words)| (node, frame_of(words))).collect()
 }
 
 /// Appends a key that a client watches.
@@ -198,8 +222,11 @@ impl Midway {
         };
         let Some(call) = Call::of(command) else { return Ok(Answer::Refused(MALFORMED)) };
         let is_write = call.spec.flags.has(Flag::WRITE);
-        if !owns(cx, all_keys(&call), if is_write { Intent::Change } else { Intent::Read }) {
-            if self.session.progress.done == 0 {
+        let (done, intent) =
+            (self.session.progress.done, if is_write { Intent::Change } else { Intent::Read });
+        // Those that are done may have moved since.
+        if !owns(cx, keys_left(&call, done), intent) {
+            if done == 0 {
                 return Ok(Answer::Refused(NOT_OWNER));
             }
             // For some of its keys it is done, and must not be done again.
@@ -349,6 +376,20 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::{super::tests::in_rack_of_two, *};
+
+    #[test]
+    fn a_command_is_divided_by_the_nodes_of_its_keys() {
+        let frame_of = |line: &str| {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            frame(Version::Three, Kind::Command, |bytes| array(words.into_iter(), bytes))
+        };
+        let node_of = |key: &[u8]| u16::from(key[0] - b'a');
+        let parts = divide(&frame_of("MSET a 1 c 2 a 3 b c"), &node_of);
+        let expected = [(0, "MSET a 1 a 3"), (1, "MSET b c"), (2, "MSET c 2")];
+        assert_eq!(parts, BTreeMap::from(expected.map(|(node, line)| (node, frame_of(line)))));
+        let whole = frame_of("del b2 b1");
+        assert_eq!(divide(&whole, &node_of), BTreeMap::from([(1, whole)]));
+    }
 
     #[test]
     fn the_gets_behind_a_frame_are_found() {

@@ -105,16 +105,17 @@ pub(super) fn execute<M: Mode, P: Placement>(
         copy(&table, &items, cx.now)?;
         compose::array(tx, count);
         let executed = execute_on(cx, &table, session, queued, tx);
-        let is_done = executed.and_then(|()| change(cx, session, &table, &items));
+        let is_done = executed.and_then(|failed| Ok((change(cx, session, &table, &items)?, failed)));
         items.keys().for_each(|key| {
             table.entry(table.hash(key), key, cx.now).remove();
         });
         match is_done {
-            Ok(true) => {
+            Ok((true, failed)) => {
                 commands(queued).for_each(|call| cx.counters.resp_calls.count(call.spec.id));
+                failed.into_iter().for_each(|id| cx.counters.resp_failed.count(id));
                 return Ok(Ended::Done);
             }
-            Ok(false) => {}
+            Ok((false, _)) => {}
             Err(interrupt) => {
                 tx.truncate(start);
                 return Err(interrupt);
@@ -194,14 +195,14 @@ fn copy<M: Mode>(table: &Arc<Engine<StoreMode>>, items: &Items<'_, M>, now: mino
     Ok(())
 }
 
-/// Executes the commands on the copies.
+/// Executes the commands on the copies; returns those that failed.
 fn execute_on<M: Mode, P>(
     cx: &Context<'_, M, P>,
     table: &Arc<Engine<StoreMode>>,
     session: &mut RespSession,
     queued: &[u8],
     tx: &mut Vec<u8>,
-) -> Done<M> {
+) -> Result<Vec<Id>, Box<Interrupt<M>>> {
     let mut inner = Context {
         store: table,
         clock: cx.clock,
@@ -218,19 +219,20 @@ fn execute_on<M: Mode, P>(
     let replies_bytes_max = session.replies_bytes_max;
     session.replies_bytes_max = tx.len() + table.memory_limit() as usize;
     let is_part = std::mem::replace(&mut session.is_part, true);
-    let mut is_whole = true;
+    let (mut is_whole, mut failed) = (true, Vec::new());
     for call in commands(queued) {
-        let request = request(&inner, call.command);
+        let (request, at) = (request(&inner, call.command), tx.len());
         let outcome = run(&mut inner, session, &request, &mut usize::MAX.clone(), tx);
         // Nothing else than replies beyond the bound makes a command pause here.
         is_whole = matches!(outcome, Outcome::Done) && tx.len() < session.replies_bytes_max;
         if !is_whole {
             break;
         }
+        failed.extend(Some(call.spec.id).filter(|_| tx.get(at) == Some(&b'-')));
     }
     (session.replies_bytes_max, session.is_part) = (replies_bytes_max, is_part);
     session.progress = Progress::default();
-    if is_whole { Ok(()) } else { fail(TOO_LARGE) }
+    if is_whole { Ok(failed) } else { fail(TOO_LARGE) }
 }
 
 /// Makes the changes of the copies; false if another client has changed an item meanwhile.

@@ -299,7 +299,7 @@ fn begin<M: Mode, P: Placement>(
     begun: &Begun<'_>,
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
-    let failure = match set::receive(cx, session, begun) {
+    let (failure, has_begun) = match set::receive(cx, session, begun) {
         set::Receive::Away(work) => {
             session.unmute();
             if let (Some(spec), Some(key)) = (find(begun.command.name()), begun.command.argument(1)) {
@@ -308,15 +308,19 @@ fn begin<M: Mode, P: Placement>(
             return (begun.at, Next::Away(work));
         }
         set::Receive::Wait(next) => return (0, next),
-        set::Receive::Refused(failure) => failure,
+        set::Receive::Refused(failure) => (failure, false),
+        set::Receive::Failed(failure) => (failure, true),
         set::Receive::NotMeant if begun.wanted_bytes() <= session.limits.command_bytes_max as u64 => {
             return (0, Next::NeedMore { wanted_bytes: begun.wanted_bytes() as usize });
         }
         set::Receive::NotMeant => {
-            "ERR command exceeds --max-buffer, which CONFIG SET max-buffer can raise".into()
+            ("ERR command exceeds --max-buffer, which CONFIG SET max-buffer can raise".into(), false)
         }
     };
     cx.counters.resp_errors.count();
+    if let Some(call) = Call::of(begun.command) {
+        cx.counters.end_with_error(call.spec.id, has_begun);
+    }
     session.transaction.is_broken |= session.transaction.is_open;
     if !session.mutes() {
         compose::error(tx, &failure.0);

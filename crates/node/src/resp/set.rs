@@ -164,7 +164,7 @@ pub(super) fn set<M: Mode, P: Placement>(
     let value = call.argument(value_position(call.spec).unwrap_or(2));
     let class = SizeClass::of(value.len() as u64);
     if !cx.placement.is_here(class) {
-        return finish_later(cx, session, (hash, key, value), operation, answer);
+        return finish_later(cx, session, (hash, key, value), operation, (call.spec.id, answer));
     }
     if operation.takes_old {
         return set_and_get(cx, session, (hash, key, value), &operation, tx);
@@ -270,7 +270,7 @@ fn finish_later<M: Mode, P: Placement>(
     session: &RespSession,
     (hash, key, value): (KeyHash, &[u8], &[u8]),
     operation: StoreOperation,
-    answer: Answer,
+    (id, answer): (Id, Answer),
 ) -> Done<M> {
     let bytes = value.len() as u64;
     if ops::awaits_room(cx, bytes) {
@@ -280,7 +280,7 @@ fn finish_later<M: Mode, P: Placement>(
     let pending = PendingStore::new(reservation, hash, key, operation);
     let answer = answer_later(answer, session);
     let store = LargeStore::new(pending, SizeClass::of(bytes), None, true, answer);
-    let mut store = Box::new(store.with_any_line_end());
+    let mut store = Box::new(store.of_command(id));
     store.fill(value);
     end(Next::Away(Work::Finish { store }))
 }
@@ -293,6 +293,8 @@ pub(super) enum Receive<M: Mode> {
     Wait(Next<M>),
     /// It is refused, and the rest of it is to be discarded.
     Refused(Failure),
+    /// The same, but it counts as executed.
+    Failed(Failure),
     /// It is no large value, or belongs to another command.
     NotMeant,
 }
@@ -321,7 +323,7 @@ pub(super) fn receive<M: Mode, P: Placement>(
         return Receive::Refused(text.into());
     }
     if options > OPTIONS_MAX {
-        return Receive::Refused(SYNTAX.into());
+        return Receive::Failed(SYNTAX.into());
     }
     let key = begun.command.argument(1).unwrap_or_default();
     if let Some(text) = bad_key(cx, key) {
@@ -338,13 +340,13 @@ pub(super) fn receive<M: Mode, P: Placement>(
     }
     match asked(spec, cx.clock, begun.command.argument(2).unwrap_or_default()) {
         Ok((operation, answer)) => {
-            let received = reserve(cx, session, (key, begun.bulk_bytes), operation, (answer, options));
+            let received = reserve(cx, session, (spec, key, begun.bulk_bytes), operation, (answer, options));
             if matches!(received, Receive::Away(_)) {
                 cx.counters.resp_calls.count(spec.id);
             }
             received
         }
-        Err(failure) => Receive::Refused(failure),
+        Err(failure) => Receive::Failed(failure),
     }
 }
 
@@ -362,7 +364,8 @@ fn collect<M: Mode, P: Placement>(
     cx.counters.resp_calls.count(Id::Set);
     let head = [b"ms ", key, format!(" {bytes} F0 T0\r\n").as_bytes()].concat();
     let at = head.len();
-    let mut forward = Forward { bytes: head, is_large: true, tail: LINE_END, ..Forward::to(owner) };
+    let command = Some(Id::Set);
+    let mut forward = Forward { bytes: head, is_large: true, tail: LINE_END, command, ..Forward::to(owner) };
     forward.bytes.resize(at + bytes as usize, 0);
     (forward.permit, forward.translate) = (Some(permit), Some(elsewhere::stored(session)));
     // Its line end follows the value.
@@ -374,7 +377,7 @@ fn collect<M: Mode, P: Placement>(
 fn reserve<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &RespSession,
-    (key, bytes): (&[u8], u64),
+    (spec, key, bytes): (&Spec, &[u8], u64),
     operation: StoreOperation,
     (answer, options): (Answer, usize),
 ) -> Receive<M> {
@@ -399,7 +402,7 @@ fn reserve<M: Mode, P: Placement>(
     };
     let pending = PendingStore::new(reservation, hash, key, operation);
     let store = LargeStore::new(pending, class, Some(permit), true, answer_later(answer, session));
-    let store = store.with_any_line_end();
+    let store = store.of_command(spec.id);
     let store = match options {
         0 => store,
         _ => {

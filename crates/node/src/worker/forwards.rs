@@ -53,7 +53,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             }
             found |= links.advance(self.shared, rack, self.now);
             while let Some(answered) = self.links.as_mut().and_then(Links::take_answered) {
-                self.mine.counters.bytes_written.add(answered.bytes);
+                let counters = &self.mine.counters;
+                counters.bytes_written.add(answered.bytes);
+                answered.failed.iter().for_each(|id| counters.fail_later(*id));
                 self.go_on_with(answered.connection, answered.then);
             }
             // Their next commands leave before the worker sleeps.
