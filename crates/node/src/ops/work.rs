@@ -127,8 +127,8 @@ pub(crate) struct LargeStore<M: Mode> {
     line_end: [u8; 2],
     /// Bytes of it to be received.
     end_bytes: usize,
-    /// Nothing is stored without a line end. Redis skips whatever is in its place.
-    /// The command of Redis' protocol, of which it is a part.
+    /// The command of Redis' protocol, of which it is a part: that skips whatever is in the place of the line end, without
+    /// which others store nothing.
     command: Option<Id>,
     class: SizeClass,
     /// Its memory permit, while the value is arriving or being joined.

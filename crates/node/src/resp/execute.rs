@@ -143,19 +143,22 @@ fn checked<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
-    let call = match check(cx, request).and_then(|call| Ok((call, admit(cx, session, &call)?))) {
-        Ok((call, true)) => call,
-        Ok((_, false)) => return pause(Next::Unpaused),
-        Err(failure) => return Err(refused(cx, session, request, failure).into()),
-    };
+    let mut subcommand = None;
+    let call = find(cx, request, &mut subcommand);
+    let call =
+        match call.and_then(|call| check(cx, call).and_then(|()| Ok((call, admit(cx, session, call)?)))) {
+            Ok((call, true)) => call,
+            Ok((_, false)) => return pause(Next::Unpaused),
+            Err(failure) => return Err(refused(cx, session, request, failure).into()),
+        };
     if session.transaction.is_open && !call.spec.flags.has(Flag::AT_ONCE) {
-        let queued = transaction::queue(session, &call, tx);
+        let queued = transaction::queue(session, call, tx);
         if queued.is_err() {
             cx.counters.resp_rejected.count(call.spec.id);
         }
         return queued;
     }
-    let done = execute(cx, session, &call, requests_left, tx);
+    let done = execute(cx, session, call, requests_left, tx);
     match &done {
         // The whole is counted where it was asked for.
         _ if session.is_part => {}
@@ -231,16 +234,25 @@ pub(super) fn admit<M: Mode, P>(
     if session.is_plain { Ok(true) } else { tracking::check(cx, session, call) }
 }
 
-/// The command with the subcommand that it names, if its arguments are possible.
+/// The command, or the subcommand that it names, which is put into `subcommand`. Others are too large to be copied.
 #[inline]
-fn check<'a, M: Mode, P>(cx: &Context<'_, M, P>, request: &Request<'a>) -> Result<Call<'a>, Failure> {
-    let mut call = match &request.call {
-        Ok(call) => *call,
-        Err(command) => return Err(unknown(command)),
-    };
-    if call.spec.flags.has(Flag::CONTAINER) && call.command.len() > 1 {
-        call = with_subcommand(cx, call)?;
+fn find<'r, 'a, M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    request: &'r Request<'a>,
+    subcommand: &'r mut Option<Call<'a>>,
+) -> Result<&'r Call<'a>, Failure> {
+    match &request.call {
+        Ok(call) if call.spec.flags.has(Flag::CONTAINER) && call.command.len() > 1 => {
+            Ok(subcommand.insert(with_subcommand(cx, call)?))
+        }
+        Ok(call) => Ok(call),
+        Err(command) => Err(unknown(command)),
     }
+}
+
+/// Refuses a command whose arguments are impossible.
+#[inline]
+fn check<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failure> {
     if !call.spec.takes(call.command.len()) {
         return Err(format!("ERR wrong number of arguments for '{}' command", call.spec.name).into());
     }
@@ -250,7 +262,7 @@ fn check<'a, M: Mode, P>(cx: &Context<'_, M, P>, request: &Request<'a>) -> Resul
         let bad = match is_one {
             true => bad_key(cx, call.argument(usize::from(keys.first))),
             false => {
-                keys.positions(call.command.len()).zip(all_keys(&call)).find_map(|(_, key)| bad_key(cx, key))
+                keys.positions(call.command.len()).zip(all_keys(call)).find_map(|(_, key)| bad_key(cx, key))
             }
         };
         if let Some(text) = bad {
@@ -258,7 +270,7 @@ fn check<'a, M: Mode, P>(cx: &Context<'_, M, P>, request: &Request<'a>) -> Resul
             return Err(text.into());
         }
     }
-    Ok(call)
+    Ok(())
 }
 
 /// The keys of a command.
@@ -287,7 +299,7 @@ pub(super) fn bad_key<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> Option<
 }
 
 #[cold]
-fn with_subcommand<'a, M: Mode, P>(cx: &Context<'_, M, P>, call: Call<'a>) -> Result<Call<'a>, Failure> {
+fn with_subcommand<'a, M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'a>) -> Result<Call<'a>, Failure> {
     let name = call.argument(1);
     let Some(spec) = find_subcommand(call.spec, name) else {
         let said = until_nul(&name[..name.len().min(SAID_BYTES_MAX)]);
@@ -297,7 +309,7 @@ fn with_subcommand<'a, M: Mode, P>(cx: &Context<'_, M, P>, call: Call<'a>) -> Re
     };
     let first = usize::from(spec.keys.first);
     let key = if first > 0 { call.command.argument(first) } else { None };
-    Ok(Call { spec, lookup: key.map(|key| Lookup::of(cx, key, || Intent::ReadCopy)), ..call })
+    Ok(Call { spec, lookup: key.map(|key| Lookup::of(cx, key, || Intent::ReadCopy)), ..*call })
 }
 
 /// The error for a command that nobody knows, in Redis' words.
