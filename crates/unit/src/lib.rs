@@ -17,6 +17,10 @@
 //! it to B once A has withdrawn. Until B owns it, A keeps the items, so that a crash of anyone at any step loses none. If
 //! B does not become the owner, A is again, under a higher epoch.
 //!
+//! **A follower** takes a micro-shard over with the copy that it has. It goes on to take changes in, and stays a
+//! follower in the directory. The owner freezes when few changes are left, and withdraws its word when the follower has
+//! all.
+//!
 //! **A node that restarts** with its memory has withdrawn its words first. It gets its micro-shards
 //! back under a higher epoch, so that no reader's two looks meet the same word on both sides of the crash.
 //!
@@ -25,7 +29,9 @@
 //!
 //! **A dead node** loses its micro-shards only if that is allowed ([`Loss`]), and once its lease and the leases of
 //! all who could still read its memory have run out, unless they have confirmed the change. So does one that is back
-//! without its items: others may still have the memory that it has lost.
+//! without its items: others may still have the memory that it has lost. If a follower becomes the owner, the directory
+//! still names the other copies, and that of the owner before, until the follower has reported under this directory that
+//! it has the items. It acknowledges nothing before that, so that each of them has all that is acknowledged.
 
 #![forbid(unsafe_code)]
 

@@ -27,8 +27,12 @@ minos_base::safeguards! {
     Wait,
     /// A follower becomes the owner only once it is known that the owner waited for it.
     Safe,
-    /// A follower becomes the owner only once it has said that it has the items after they were taken from theirs.
+    /// Whoever gets a micro-shard that was taken from its owner has said since then that it has the items.
     Confirmation,
+    /// An owner gives a micro-shard to a follower only once that has taken in all changes.
+    Drain,
+    /// The other copies are kept until a follower that has become the owner has said that it has the items.
+    Keeping,
     /// An owner without a lease tells its followers nothing.
     FeedLease,
     /// A copy is read only as long as it is fresh.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use minos_rack::{MicroShard, ServerId};
 
-use super::{Coordinator, Peer, relief::Relief};
+use super::{Coordinator, Move, Peer, relief::Relief};
 use crate::{
-    Change, Directory, Follower, MoveId, Place, Progress, Pull,
+    Change, Directory, Epoch, Follower, MoveId, Place, Progress, Pull,
     switches::{Safeguard, is_on},
 };
 
@@ -28,7 +28,7 @@ impl Follows {
         for (micro_shard, place) in directory.places() {
             for follower in directory.followers(micro_shard) {
                 let id = MoveId { micro_shard, number: follower.number };
-                let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: true };
+                let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: true, base: 0 };
                 pulls.insert((micro_shard, follower.node), pull);
             }
         }
@@ -94,10 +94,49 @@ impl Coordinator {
                 None => !is_listed || !self.peers.contains_key(node),
                 Some(Progress::Giving | Progress::Given | Progress::Drained | Progress::Failed) => false,
             };
-            let is_wanted = self.wanted(*micro_shard).any(|wanted| wanted == *node);
+            let takes_over = self.moves.get(micro_shard).is_some_and(|it| it.to == *node);
+            let is_wanted = takes_over || self.wanted(*micro_shard).any(|wanted| wanted == *node);
             is_possible && is_wanted && !self.is_dead(now_us, *node)
         });
         self.follows = follows;
+    }
+
+    /// The number of the copy with which a move to a node ends; zero if it copies all items. `None` while the node is about to
+    /// have a copy, or to lose one that the directory names.
+    pub(super) fn base(&self, micro_shard: MicroShard, node: ServerId) -> Option<Epoch> {
+        let listed = self.directory.follower(micro_shard, node).map(|it| it.number);
+        let ordered = self.follows.pulls.get(&(micro_shard, node)).map(|it| it.id.number);
+        let is_safe =
+            |number| self.follow_progress(node, MoveId { micro_shard, number }) == Some(Progress::Safe);
+        match (listed, ordered) {
+            (None, None) => Some(0),
+            (Some(listed), Some(ordered)) if listed == ordered && is_safe(listed) => Some(listed),
+            _ => None,
+        }
+    }
+
+    /// True unless a move was to end with a copy that is gone, or behind.
+    pub(super) fn has_base(&self, it: &Move) -> bool {
+        let id = MoveId { number: it.pull.base, ..it.pull.id };
+        id.number == 0 || self.follow_progress(it.to, id) == Some(Progress::Safe)
+    }
+
+    /// The copies that the directory still names where a follower becomes the owner, until that has said that it has the items:
+    /// it may have lost them since it said so. The owner that was is one of them.
+    pub(super) fn kept_copies(
+        &self,
+        micro_shard: MicroShard,
+        place: Place,
+        next: Place,
+    ) -> Option<(MicroShard, Vec<Follower>)> {
+        let has_items = next.since > 0 && is_on(Safeguard::Keeping);
+        self.directory.follower(micro_shard, next.node).filter(|_| has_items)?;
+        let others = self.directory.followers(micro_shard).iter().filter(|it| it.node != next.node);
+        let was = Follower { node: place.node, number: place.since, is_safe: true };
+        let was = Some(was).filter(|_| !self.lacks(micro_shard, place));
+        let mut kept: Vec<_> = others.copied().chain(was).collect();
+        kept.sort_by_key(|it| it.node);
+        Some((micro_shard, kept))
     }
 
     /// True if an owner answers, and has its items. A process that has not said so yet may have lost them.
@@ -179,7 +218,7 @@ impl Coordinator {
                     && self.is_alive(now_us, node)
                 {
                     let id = MoveId { micro_shard, number };
-                    let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: true };
+                    let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: true, base: 0 };
                     begun.push((node, pull));
                 }
             }

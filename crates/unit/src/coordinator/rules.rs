@@ -14,7 +14,8 @@ use crate::{
 impl Move {
     /// The place that a micro-shard gets from the move.
     fn target(&self, place: Place) -> Place {
-        Place { node: self.to, since: self.pull.id.number, is_serving: true, ..place }
+        let since = if self.pull.base > 0 { self.pull.base } else { self.pull.id.number };
+        Place { node: self.to, since, is_serving: true, ..place }
     }
 }
 
@@ -49,8 +50,9 @@ impl Coordinator {
             if place.is_serving && quiet.contains(&place.node) && !self.moves.contains_key(&micro_shard) {
                 continue;
             }
-            if let Some(place) = self.next_place(now_us, micro_shard, place) {
-                change.places.insert(micro_shard, place);
+            if let Some(next) = self.next_place(now_us, micro_shard, place) {
+                change.followers.extend(self.kept_copies(micro_shard, place, next));
+                change.places.insert(micro_shard, next);
             }
         }
         let may_follow = self.may_change_follows(now_us);
@@ -94,7 +96,8 @@ impl Coordinator {
                         && now_us < it.began_us.saturating_add(self.policy.move_us_max)
                 }
             };
-            is_possible && (is_taken || self.is_copying(it)) && self.is_alive(now_us, it.to)
+            let is_begun = is_taken || self.is_copying(it);
+            is_possible && is_begun && self.is_alive(now_us, it.to) && self.has_base(it)
         };
         let over: Vec<_> =
             self.moves.iter().filter(|(_, it)| !is_live(it)).map(|(micro_shard, _)| *micro_shard).collect();
@@ -141,7 +144,9 @@ impl Coordinator {
             return is_released.then_some(it.target(place));
         }
         let is_alive = self.is_alive(now_us, place.node);
-        if is_alive && !lacks {
+        // A process that has begun anew says nothing of what it lacks before it has the directory.
+        let is_heard = !is_on(Safeguard::Confirmation) || self.has_enacted(place.node, place.epoch);
+        if is_alive && is_heard && !lacks {
             return Some(Place { is_serving: true, ..place });
         }
         let is_gone = is_released && (is_alive || self.is_dead(now_us, place.node));
@@ -156,7 +161,7 @@ impl Coordinator {
     }
 
     /// True if the node has said that it has lost the items.
-    fn lacks(&self, micro_shard: MicroShard, place: Place) -> bool {
+    pub(super) fn lacks(&self, micro_shard: MicroShard, place: Place) -> bool {
         let peer = self.peers.get(&place.node);
         peer.is_some_and(|peer| peer.report.epoch >= place.since && peer.lacks(micro_shard))
     }
@@ -215,11 +220,12 @@ impl Coordinator {
             let has_room = self.moves.len() + begun.len() < self.policy.moves_max;
             let place = self.directory.place(micro_shard).filter(|place| place.node != to);
             let Some(place) = place else { continue };
+            let base = self.base(micro_shard, to);
             let is_possible =
                 place.is_serving && self.is_alive(now_us, place.node) && self.is_alive(now_us, to);
-            if is_free && has_room && is_possible {
+            if let Some(base) = base.filter(|_| is_free && has_room && is_possible) {
                 let id = MoveId { micro_shard, number };
-                let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: false };
+                let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: false, base };
                 let incarnation = self.peers.get(&to).map_or(0, |peer| peer.report.incarnation);
                 begun.push(Move { pull, to, incarnation, began_us: now_us });
             } else if index < count && is_possible {

@@ -75,12 +75,14 @@ impl Place {
     }
 }
 
-/// A node of another unit that has a copy of a micro-shard's items, and takes in what changes at their owner.
+/// A node of another unit that has a copy of a micro-shard's items, and takes in what changes at their owner; or that keeps
+/// one while a new owner is yet to say that it has the items, and acknowledges nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Follower {
     /// The node.
     pub node: ServerId,
-    /// The epoch under which it began to copy; its word has it once the copy is complete.
+    /// The epoch under which it began to copy, or since which the items of an owner before are complete; its word has it, or a
+    /// later one, once the copy is complete.
     pub number: Epoch,
     /// True if the owner has waited for it since before the last change that the copy may lack. It may become the owner.
     pub is_safe: bool,
@@ -104,7 +106,7 @@ pub struct Change {
     pub places: BTreeMap<MicroShard, Place>,
     /// Other nodes, if they change.
     pub nodes: Option<Vec<Node>>,
-    /// Other followers. A micro-shard that is given to a node has none.
+    /// Other followers. A micro-shard that is given to a node has no others.
     pub followers: BTreeMap<MicroShard, Vec<Follower>>,
     /// Another number of copies, the owner's included.
     pub copies: Option<u32>,

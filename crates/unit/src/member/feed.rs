@@ -7,7 +7,7 @@ use minos_rack::{MicroShard, ServerId};
 
 use super::{Effect, Member};
 use crate::{
-    Asked, Epoch, FeedId, Message, More, MoveId, Place,
+    Asked, Directory, Epoch, FeedId, Follower, Message, More, MoveId, Place,
     switches::{Safeguard, is_on},
 };
 
@@ -30,7 +30,7 @@ pub struct Behind {
 /// What this node has for one follower.
 #[derive(Debug)]
 pub(super) struct Feed {
-    id: FeedId,
+    pub(super) id: FeedId,
     /// The follower's process.
     incarnation: u64,
     shards: BTreeMap<MicroShard, Fed>,
@@ -82,6 +82,23 @@ impl Feed {
         }
     }
 
+    /// True if the follower is told of the changes of a micro-shard.
+    pub(super) fn feeds(&self, micro_shard: MicroShard) -> bool {
+        self.shards.get(&micro_shard).is_some_and(|fed| fed.is_noted)
+    }
+
+    /// Changed keys that the follower has not taken in, as far as is known.
+    pub(super) fn left(&self) -> usize {
+        self.pending.len() + self.sent.as_ref().map_or(0, |sent| sent.changes.len())
+    }
+
+    /// True if none of those is of this micro-shard.
+    pub(super) fn has_sent_all_of(&self, micro_shard: MicroShard) -> bool {
+        let all = (micro_shard, KeyHash(0))..=(micro_shard, KeyHash(u64::MAX));
+        let mut sent = self.sent.iter().flat_map(|sent| &sent.changes);
+        self.pending.range(all).next().is_none() && sent.all(|(it, _)| *it != micro_shard)
+    }
+
     /// Answers the question that waits, if there is something to say.
     fn answer(&mut self, now_us: u64, (epoch, handed): (Epoch, u64)) -> Option<Message> {
         let is_due = |more: &More| more.due > 0 && epoch >= more.due;
@@ -104,7 +121,7 @@ impl Member {
             Behind {
                 node: *node,
                 micro_shards: feed.shards.len(),
-                changes: feed.pending.len() + feed.sent.as_ref().map_or(0, |sent| sent.changes.len()),
+                changes: feed.left(),
                 since_us: sent.chain(pending).min(),
             }
         })
@@ -138,6 +155,9 @@ impl Member {
             _ => {}
         }
         feed.shards.insert(micro_shard, Fed { asked, is_noted: false, was_listed: false });
+        if self.unfed.get(&(micro_shard, from)) == Some(&asked.id.number) {
+            self.unfed.remove(&(micro_shard, from));
+        }
         effects.extend((!is_fed).then_some(Effect::Feed(micro_shard)));
         effects.push(Effect::PassLocks(asked.id));
     }
@@ -246,10 +266,12 @@ impl Member {
         let waited = self.waited.iter().filter(|_| is_on(Safeguard::Wait));
         let confirmed = waited.map(|node| self.feeds.get(node).map_or(self.confirmed, |feed| feed.confirmed));
         let confirmed = confirmed.min().unwrap_or(self.handed);
-        if confirmed > self.confirmed {
+        let is_unfed = !self.unfed.is_empty() && is_on(Safeguard::Wait);
+        if confirmed > self.confirmed && !is_unfed {
             self.confirmed = confirmed;
             effects.push(Effect::Confirm(confirmed));
         }
+        self.give_to_followers(now_us, effects);
     }
 
     /// Goes by a newer directory: ends what is followed no more, and waits for the followers that it names.
@@ -278,14 +300,38 @@ impl Member {
         self.feed(now_us, effects);
     }
 
+    /// Goes by a newer directory, before this node owns anything by it: has changes handed over, and so acknowledged later,
+    /// where it names a copy that is told of none.
+    pub(super) fn hold_unfed(&mut self, directory: &Directory, effects: &mut Vec<Effect>) {
+        let mut unfed = BTreeMap::new();
+        let mine = directory.places().filter(|(_, place)| place.is_serving && place.node == self.id);
+        for (micro_shard, place) in mine {
+            for Follower { node, number, .. } in directory.followers(micro_shard) {
+                let fed = self.feeds.get(node).and_then(|feed| feed.shards.get(&micro_shard));
+                let is_this =
+                    |fed: &Fed| fed.asked.id.number == *number && place.is_served(self.id, fed.asked.epoch);
+                if !fed.is_some_and(is_this) {
+                    unfed.insert((micro_shard, *node), *number);
+                    effects.push(Effect::Feed(micro_shard));
+                }
+            }
+        }
+        let before = std::mem::replace(&mut self.unfed, unfed);
+        before.into_keys().for_each(|(micro_shard, _)| self.stop_feeding(micro_shard, effects));
+    }
+
     /// Has no more for a follower. If the directory names it, nothing is confirmed until it does not.
     fn end_feed(&mut self, node: ServerId, effects: &mut Vec<Effect>) {
         let Some(feed) = self.feeds.remove(&node) else { return };
+        let listed = feed.shards.iter().filter(|(_, fed)| fed.was_listed);
+        self.unfed.extend(listed.map(|(micro_shard, fed)| ((*micro_shard, node), fed.asked.id.number)));
         feed.shards.into_keys().for_each(|micro_shard| self.stop_feeding(micro_shard, effects));
     }
 
     fn stop_feeding(&self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
-        if self.feeds.values().all(|feed| !feed.shards.contains_key(&micro_shard)) {
+        let copies = (micro_shard, ServerId(0))..=(micro_shard, ServerId(u32::MAX));
+        let is_unfed = self.unfed.range(copies).next().is_some();
+        if !is_unfed && self.feeds.values().all(|feed| !feed.shards.contains_key(&micro_shard)) {
             effects.push(Effect::StopFeeding(micro_shard));
         }
     }

@@ -11,7 +11,7 @@ use crate::{
     switches::{Safeguard, is_on},
 };
 
-/// Times that a batch is tried before its micro-shards are copied anew.
+/// Times that a batch is tried before its micro-shards are to be copied anew.
 const TRIES_MAX: u32 = 20;
 /// Copies that are read are freshened so many times in the time that they may be old.
 const FRESHENED: u64 = 3;
@@ -51,7 +51,7 @@ pub(super) struct Stream {
     /// The micro-shards that are followed.
     follows: usize,
     /// Those that are asked for.
-    feed: Option<FeedId>,
+    pub(super) feed: Option<FeedId>,
     /// Batches of it that were taken in.
     applied: u64,
     /// What the owner had at this time, or later, is here.
@@ -99,6 +99,11 @@ impl Follow {
             _ => Progress::Pulling,
         };
         (self.pull.id, progress)
+    }
+
+    /// True if this is the copy of this number, and has all that was acknowledged.
+    pub(super) fn is_safe(&self, number: Epoch) -> bool {
+        self.pull.id.number == number && self.stage == FollowStage::Safe
     }
 
     /// True while something is to be asked again soon.
@@ -298,7 +303,8 @@ impl Member {
         }
     }
 
-    /// Tries a batch again that has failed. What is followed no more is left out: it may be empty, or this node's own.
+    /// Tries a batch again that has failed. What is followed no more is left out: it may be empty, or this node's own. Where the
+    /// directory still names this node, the owner would take the next question for a confirmation.
     fn apply_again(&mut self, now_us: u64, from: ServerId, effects: &mut Vec<Effect>) {
         let Some(stream) = self.streams.get_mut(&from) else { return };
         let StreamStage::Waiting(batch, since_us) = &stream.stage else { return };
@@ -308,7 +314,7 @@ impl Member {
         let mut batch = Batch { tries: batch.tries + 1, ..batch.clone() };
         batch.jobs.retain(|job| {
             let follow = self.shards[job.id.micro_shard.0 as usize].follow.as_ref();
-            follow.is_some_and(|it| it.id() == job.id && it.takes_changes())
+            follow.is_some_and(|it| it.id() == job.id && (it.takes_changes() || it.is_listed))
         });
         self.apply(now_us, from, batch, effects);
     }
@@ -348,11 +354,12 @@ impl Member {
                 stream.fresh_us = batch.asked_us;
             }
             self.catch_up(now_us, from, batch.epoch, effects);
-        } else if batch.tries < TRIES_MAX {
-            stream.stage = StreamStage::Waiting(batch, now_us);
         } else {
-            stream.applied += 1;
-            self.fail_follows(now_us, from, effects);
+            let is_given_up = batch.tries == TRIES_MAX;
+            stream.stage = StreamStage::Waiting(batch, now_us);
+            if is_given_up {
+                self.fail_follows(now_us, from, effects);
+            }
         }
         self.freshen(effects);
         let deferred = self.streams.get_mut(&from).map(|stream| std::mem::take(&mut stream.deferred));

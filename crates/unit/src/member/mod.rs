@@ -3,6 +3,7 @@
 mod feed;
 mod follow;
 mod moves;
+mod takeover;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -88,7 +89,7 @@ pub enum Effect {
     /// Writers note no more.
     StopNoting(MicroShard),
     /// Lock and unlock every partition once. Writers look at the word under the lock, so that whoever saw an older
-    /// word has finished then, and has noted what it changed.
+    /// word has finished then, and has noted what it changed. What they hand over is taken in before [`Input::Passed`].
     PassLocks(MoveId),
     /// Take the noted keys, so that notes begin anew.
     TakeChanges(MoveId),
@@ -161,6 +162,10 @@ pub struct Member {
     last_feed: u32,
     /// Those that the directory names, for which this node waits.
     waited: BTreeSet<ServerId>,
+    /// Copies that it names under a number, and that are told of no changes: nothing is acknowledged meanwhile.
+    unfed: BTreeMap<(MicroShard, ServerId), Epoch>,
+    /// Micro-shards that followers are to own.
+    taken: BTreeSet<MicroShard>,
     handed: u64,
     confirmed: u64,
     /// The nodes whose micro-shards this one follows.
@@ -195,6 +200,8 @@ impl Member {
             feeds: BTreeMap::new(),
             last_feed: 0,
             waited: BTreeSet::new(),
+            unfed: BTreeMap::new(),
+            taken: BTreeSet::new(),
             handed: 0,
             confirmed: 0,
             streams: BTreeMap::new(),
@@ -226,7 +233,7 @@ impl Member {
             }
             Input::Orders(orders) => self.obey(now_us, orders, effects),
             Input::Message(from, message) => self.on_message(now_us, from, message, effects),
-            Input::Passed(id) => self.passed(id, effects),
+            Input::Passed(id) => self.passed(now_us, id, effects),
             Input::Changes(id, hashes) => self.changes(id, hashes, effects),
             Input::Copied(id, is_whole) => {
                 if !self.copied_to_follow(now_us, (id, is_whole), effects) {
@@ -280,6 +287,7 @@ impl Member {
         }
         self.view.directory = Some(Arc::clone(&directory));
         effects.push(Effect::Show(self.view.clone()));
+        self.hold_unfed(&directory, effects);
         for (micro_shard, place) in directory.places() {
             self.enact(micro_shard, place, effects);
         }
@@ -294,6 +302,7 @@ impl Member {
             self.end_follow(micro_shard, effects);
         }
         let is_deferred = self.is_deferred(micro_shard);
+        let is_kept = self.kept(micro_shard).is_some();
         let shard = &mut self.shards[micro_shard.0 as usize];
         if !(is_mine && place.is_serving) {
             // Before the end of a move would thaw it.
@@ -309,12 +318,18 @@ impl Member {
         }
         match (is_mine, place.is_serving) {
             (true, true) if !is_deferred => shard.take_over(micro_shard, place, effects),
-            (false, true) if !shard.is_copying() && !shard.is_drained(place) => {
+            (false, true) if !shard.is_copying() && !shard.is_drained(place) && !is_kept => {
                 shard.empty(micro_shard, effects);
             }
             // Whoever may get the micro-shard keeps what it has.
             (true, true) | (_, false) | (false, true) => {}
         }
+    }
+
+    /// The number under which the directory names a copy that is here as a whole.
+    fn kept(&self, micro_shard: MicroShard) -> Option<Epoch> {
+        let number = self.view.directory()?.follower(micro_shard, self.id)?.number;
+        (number <= self.shards[micro_shard.0 as usize].word.epoch).then_some(number)
     }
 
     /// Takes a micro-shard over that is this node's by now.
@@ -367,7 +382,8 @@ impl Member {
                 continue;
             }
             let follow = shard.follow.as_deref().map(Follow::progress);
-            let moves = [shard.giving(), shard.pulling(), follow, shard.drained(self.id, micro_shard, place)];
+            let drained = shard.drained(self.id, micro_shard, (place, self.kept(micro_shard)));
+            let moves = [shard.giving(), shard.pulling(), follow, drained];
             report.moves.extend(moves.into_iter().flatten());
         }
         // All get the higher epoch, and what is being emptied would seem to have lost its items.

@@ -5,23 +5,25 @@ use minos_rack::{MicroShard, ServerId};
 
 use super::{CopyJob, Effect, Items, Member, Shard};
 use crate::{
-    Asked, Holding, Message, MoveId, Ownership, Place, Progress, Pull,
+    Asked, Epoch, FeedId, Holding, Message, MoveId, Ownership, Place, Progress, Pull,
     switches::{Safeguard, is_on},
 };
 
 /// Changes in a batch that are few enough for the next one to be the last: writes wait while it is copied.
-const FEW_CHANGES: usize = 64;
+pub(super) const FEW_CHANGES: usize = 64;
 /// Batches after which the next one is the last, however many changes there are.
-const BATCHES_MAX: u32 = 16;
+pub(super) const BATCHES_MAX: u32 = 16;
 
 /// The owner's side.
 #[derive(Debug)]
 pub(super) struct Source {
     /// The latest question.
     pub(super) asked: Asked,
-    asker: ServerId,
-    /// The answer, once it is known.
-    hashes: Option<Vec<KeyHash>>,
+    pub(super) asker: ServerId,
+    /// The changes that the asker takes in, if it is a follower.
+    pub(super) feed: Option<FeedId>,
+    /// The answer, once it is known; empty for a follower once nothing changes any more.
+    pub(super) hashes: Option<Vec<KeyHash>>,
     /// True once the asker has all items, and this node's word is withdrawn for good.
     pub(super) is_given: bool,
 }
@@ -30,6 +32,8 @@ pub(super) struct Source {
 #[derive(Debug)]
 pub(super) struct Target {
     pull: Pull,
+    /// The changes that this node takes in, if it is a follower.
+    feed: Option<FeedId>,
     stage: Stage,
     batch: u32,
     /// True if the batch is the last.
@@ -71,6 +75,17 @@ impl Target {
         let Pull { id, epoch, .. } = self.pull;
         Asked { id, incarnation, epoch, batch: self.batch, freeze: self.freeze }
     }
+
+    /// The question under way.
+    pub(super) fn message(&self, incarnation: u64) -> Message {
+        let asked = self.question(incarnation);
+        self.feed.map_or(Message::Ask(asked), |feed| Message::Take(asked, feed))
+    }
+
+    /// That of a node that follows the micro-shard.
+    pub(super) fn of_follower(pull: Pull, feed: Option<FeedId>, asked_us: u64) -> Self {
+        Self { pull, feed, stage: Stage::Asking, batch: 0, freeze: false, is_last_next: false, asked_us }
+    }
 }
 
 impl Shard {
@@ -89,16 +104,16 @@ impl Shard {
         Some((target.pull.id, progress))
     }
 
-    /// The move whose items are complete here, as the word says after a restart.
+    /// The move whose items are complete here, as the word says after a restart; or the copy that is `kept` here.
     pub(super) fn drained(
         &self,
         id: ServerId,
         micro_shard: MicroShard,
-        place: Place,
+        (place, kept): (Place, Option<Epoch>),
     ) -> Option<(MoveId, Progress)> {
         let is_unknown = !self.is_copying() && place.node != id && self.word != Ownership::VOID;
-        let may_come = self.is_drained(place) || !place.is_serving;
-        let id = MoveId { micro_shard, number: self.word.epoch };
+        let may_come = kept.is_some() || self.is_drained(place) || !place.is_serving;
+        let id = MoveId { micro_shard, number: kept.unwrap_or(self.word.epoch) };
         (is_unknown && may_come).then_some((id, Progress::Drained))
     }
 
@@ -128,7 +143,8 @@ impl Shard {
         let micro_shard = asked.id.micro_shard;
         match &mut self.source {
             None => {
-                self.source = Some(Box::new(Source { asked, asker, hashes: None, is_given: false }));
+                self.source =
+                    Some(Box::new(Source { asked, asker, feed: None, hashes: None, is_given: false }));
                 effects.extend([Effect::Note(micro_shard), Effect::PassLocks(asked.id)]);
             }
             Some(source) if asked == source.asked => {
@@ -173,6 +189,9 @@ impl Member {
         if !is_sound || !is_new || has_newer {
             return;
         }
+        if pull.base > 0 {
+            return self.ask_to_take_over(now_us, pull, effects);
+        }
         self.end_follow(micro_shard, effects);
         let shard = &mut self.shards[micro_shard.0 as usize];
         shard.end_target();
@@ -181,7 +200,8 @@ impl Member {
         }
         let (stage, batch) = (Stage::Emptying, 0);
         let (freeze, is_last_next) = (false, false);
-        shard.target = Some(Box::new(Target { pull, stage, batch, freeze, is_last_next, asked_us: 0 }));
+        shard.target =
+            Some(Box::new(Target { pull, feed: None, stage, batch, freeze, is_last_next, asked_us: 0 }));
         shard.empty(micro_shard, effects);
         self.begin_copy(now_us, micro_shard, effects);
     }
@@ -210,8 +230,8 @@ impl Member {
             match target.stage {
                 Stage::Asking => {
                     target.asked_us = now_us;
-                    let question = Message::Ask(target.question(self.incarnation));
-                    effects.push(Effect::Send(target.pull.from, question));
+                    target.batch += u32::from(target.feed.is_some());
+                    effects.push(Effect::Send(target.pull.from, target.message(self.incarnation)));
                 }
                 Stage::Complete => {
                     target.stage = Stage::Drained;
@@ -237,6 +257,10 @@ impl Member {
         let is_pulled = shard.target.as_ref().is_some_and(|target| target.pull.id == id);
         let is_followed = shard.follow.as_ref().is_some_and(|follow| follow.id() == id);
         let is_kept = !shard.is_copying() && shard.word == Ownership::owned(number).withdrawn();
+        // It follows on with the copy with which it was to take over.
+        if is_pulled && shard.follow.is_some() {
+            return shard.end_target();
+        }
         if place.node != self.id && (is_pulled || is_followed || is_kept) {
             shard.end_target();
             self.end_follow(micro_shard, effects);
@@ -255,6 +279,7 @@ impl Member {
             Message::Ask(asked) => self.asked(from, asked, effects),
             Message::Changed { asked, hashes } => self.changed(now_us, asked, hashes, effects),
             Message::Complete(asked) => self.give(now_us, from, asked, effects),
+            Message::Take(asked, feed) => self.take(from, (asked, feed), effects),
             Message::Refused(asked) if self.question_under_way(asked.id) == Some(asked) => {
                 self.fail(now_us, asked.id);
             }
@@ -294,11 +319,14 @@ impl Member {
         }
     }
 
-    pub(super) fn passed(&mut self, id: MoveId, effects: &mut Vec<Effect>) {
+    pub(super) fn passed(&mut self, now_us: u64, id: MoveId, effects: &mut Vec<Effect>) {
         self.noted(id, effects);
         let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
         let Some(source) = shard.source_of(id) else { return };
-        if source.asked.batch == 0 {
+        if source.feed.is_some() {
+            source.hashes = Some(Vec::new());
+            self.give_to_followers(now_us, effects);
+        } else if source.asked.batch == 0 {
             self.changes(id, Some(Vec::new()), effects);
         } else {
             effects.push(Effect::TakeChanges(id));
@@ -362,19 +390,16 @@ impl Member {
         }
     }
 
-    /// Gives a micro-shard away that the asker has by now. The word is withdrawn before the next report says so.
+    /// Gives a micro-shard away that the asker has by now.
     fn give(&mut self, now_us: u64, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
         let micro_shard = asked.id.micro_shard;
         let owns = self.owns(asked);
-        let Some(shard) = self.shards.get_mut(micro_shard.0 as usize).filter(|_| owns) else { return };
+        let Some(shard) = self.shards.get(micro_shard.0 as usize).filter(|_| owns) else { return };
         let has_sent_all =
-            |it: &&mut Source| asked.freeze && (it.asked, it.asker) == (asked, from) && it.hashes.is_some();
-        let Some(source) = shard.source.as_deref_mut().filter(has_sent_all) else { return };
-        source.is_given = true;
-        if is_on(Safeguard::Withdrawal) {
-            shard.set_word(micro_shard, shard.word.withdrawn(), effects);
+            |it: &Source| asked.freeze && (it.asked, it.asker) == (asked, from) && it.hashes.is_some();
+        if shard.source.as_deref().is_some_and(has_sent_all) {
+            self.give_away(now_us, micro_shard, effects);
         }
-        self.report_at_us = now_us;
     }
 
     fn question_under_way(&self, id: MoveId) -> Option<Asked> {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use minos_rack::{MicroShards, UnitId};
 
 use super::*;
-use crate::{Asked, Change, Node, Progress, Pull, Standing};
+use crate::{Asked, Change, Follower, Node, Progress, Pull, Standing};
 
 const SHARD: MicroShard = MicroShard(0);
 const A: ServerId = ServerId(1);
@@ -183,7 +183,7 @@ fn complete(directory: &Directory) -> (Member, Member, Asked) {
     effects_of(&mut b, 1, Input::Emptied(SHARD));
     let place = directory.place(SHARD).unwrap();
     let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
-    let pulls = vec![Pull { id, from: A, epoch: place.epoch, is_follow: false }];
+    let pulls = vec![Pull { id, from: A, epoch: place.epoch, is_follow: false, base: 0 }];
     let begun = effects_of(&mut b, 2, Input::Orders(Orders { pulls, ..orders(directory) }));
     let ended = converse(&mut a, &mut b, begun);
     assert_eq!(words(&ended), [Ownership::owned(id.number).withdrawn()]);
@@ -296,7 +296,7 @@ fn a_drained_copy_outlives_an_older_order_to_follow() {
     let mut member = member(B, Ownership::owned(number).withdrawn());
     let pull = |number, is_follow| {
         let id = MoveId { micro_shard: SHARD, number };
-        Pull { id, from: A, epoch: place.epoch, is_follow }
+        Pull { id, from: A, epoch: place.epoch, is_follow, base: 0 }
     };
     let pulls = vec![pull(number, false), pull(number - 1, true)];
     let effects = effects_of(&mut member, 1, Input::Orders(Orders { pulls, ..orders(&directory) }));
@@ -307,7 +307,7 @@ fn a_drained_copy_outlives_an_older_order_to_follow() {
 fn a_batch_that_is_tried_again_leaves_out_what_is_followed_no_more() {
     let directory = begun();
     let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
-    let pull = Pull { id, from: A, epoch: directory.place(SHARD).unwrap().epoch, is_follow: true };
+    let pull = Pull { id, from: A, epoch: directory.place(SHARD).unwrap().epoch, is_follow: true, base: 0 };
     let mut follower = member(B, Ownership::VOID);
     let pulls = vec![pull];
     let mut say = |now_us, input| effects_of(&mut follower, now_us, input);
@@ -330,6 +330,129 @@ fn a_batch_that_is_tried_again_leaves_out_what_is_followed_no_more() {
     let cancelled = Orders { cancelled: vec![id], ..orders(&directory) };
     assert!(say(5002, Input::Orders(cancelled)).contains(&Effect::Empty(SHARD)));
     assert!(!applies(&say(10_000, Input::Tick)));
+}
+
+/// The follower at B of the micro-shard at A, complete, and the directory that names it.
+fn follower() -> (Member, Directory, crate::FeedId) {
+    let directory = begun();
+    let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
+    let epoch = directory.place(SHARD).unwrap().epoch;
+    let mut follower = member(B, Ownership::VOID);
+    let pulls = vec![Pull { id, from: A, epoch, is_follow: true, base: 0 }];
+    let mut now_us = 1;
+    let mut say = |input| {
+        now_us += 1;
+        effects_of(&mut follower, now_us, input)
+    };
+    say(Input::Orders(Orders { pulls, ..orders(&directory) }));
+    say(Input::Emptied(SHARD));
+    let asked = Asked { id, incarnation: 7, epoch, batch: 0, freeze: false };
+    let feed = crate::FeedId { incarnation: 7, number: 1 };
+    say(Input::Message(A, Message::Followed(asked, feed)));
+    say(Input::Copied(id, true));
+    let batch = |applied, epoch| {
+        let more = crate::More { feed, applied, asked_us: 1, due: 1 };
+        Input::Message(A, Message::Batch { more, epoch, changes: Vec::new() })
+    };
+    say(batch(0, directory.epoch()));
+    let named = Follower { node: B, number: id.number, is_safe: false };
+    let followers = BTreeMap::from([(SHARD, vec![named])]);
+    let directory = directory.changed(Change { followers, ..Change::default() }).unwrap();
+    say(Input::Orders(orders(&directory)));
+    let effects = say(batch(1, directory.epoch()));
+    assert_eq!(report(&effects).moves, [(id, Progress::Safe)]);
+    (follower, directory, feed)
+}
+
+#[test]
+fn a_follower_confirms_nothing_that_it_lacks_while_the_directory_names_it() {
+    let (mut follower, directory, feed) = follower();
+    let mut now_us = 100;
+    let more = crate::More { feed, applied: 2, asked_us: 1, due: 1 };
+    let changes = vec![(SHARD, KeyHash(5))];
+    let batch = Message::Batch { more, epoch: directory.epoch(), changes };
+    effects_of(&mut follower, now_us, Input::Message(A, batch));
+    let confirms = |effects: &[Effect]| {
+        let is_more = |it: &Effect| matches!(it, Effect::Send(_, Message::More(more)) if more.applied > 2);
+        effects.iter().any(is_more)
+    };
+    let mut said = Vec::new();
+    for _ in 0..100 {
+        said.extend(effects_of(&mut follower, now_us, Input::Applied(A, false)));
+        now_us += 1000;
+        said.extend(effects_of(&mut follower, now_us, Input::Tick));
+    }
+    assert!(!confirms(&said) && report(&said).moves[0].1 == Progress::Failed);
+    effects_of(&mut follower, now_us, Input::Applied(A, false));
+    // From now on nobody waits for it, and others may follow.
+    let change = Change { followers: BTreeMap::from([(SHARD, Vec::new())]), ..Change::default() };
+    let unnamed = directory.changed(change).unwrap();
+    effects_of(&mut follower, now_us, Input::Orders(orders(&unnamed)));
+    assert!(confirms(&effects_of(&mut follower, now_us + 2000, Input::Tick)));
+}
+
+#[test]
+fn nothing_is_acknowledged_while_the_directory_names_a_copy_that_is_told_of_no_changes() {
+    let other = MicroShard(1);
+    let node = |id| Node { id, unit: UnitId(id.0), standing: Standing::Member, address: String::new() };
+    let nodes = vec![node(A), node(B)];
+    let named = Directory::new(MicroShards::new(2).unwrap(), 1, nodes).unwrap();
+    let places = [SHARD, other].map(|it| (it, Place { node: A, epoch: 0, since: 1, is_serving: true }));
+    let change = Change { places: BTreeMap::from(places), ..Change::default() };
+    let named = named.changed(change).unwrap();
+    let words = [Ownership::owned(1).withdrawn(); 2];
+    let timing = Timing { report_us: 1000, ask_us: 1000, copies_us: None };
+    let mut a = Member::new(A, 7, &words, terms(), timing);
+    let mut say = |input| effects_of(&mut a, 10, input);
+    say(Input::Orders(orders(&named)));
+    // B follows one of them, and has all. Of the other it has a copy of an earlier owner's.
+    let id = MoveId { micro_shard: SHARD, number: named.epoch() };
+    let asked = Asked { id, incarnation: 7, epoch: named.epoch(), batch: 0, freeze: false };
+    say(Input::Message(B, Message::Follow(asked)));
+    say(Input::Passed(id));
+    let copy = |number| vec![Follower { node: B, number, is_safe: true }];
+    let followers = |it| Change { followers: it, ..Change::default() };
+    let both = BTreeMap::from([(SHARD, copy(id.number)), (other, copy(1))]);
+    let kept = named.changed(followers(both)).unwrap();
+    assert!(say(Input::Orders(orders(&kept))).contains(&Effect::Feed(other)));
+    assert!(!say(Input::Handed(1, vec![(other, KeyHash(5))])).contains(&Effect::Confirm(1)));
+    let left = kept.changed(followers(BTreeMap::from([(other, Vec::new())]))).unwrap();
+    assert!(say(Input::Orders(orders(&left))).contains(&Effect::Confirm(1)));
+}
+
+#[test]
+fn a_move_to_a_follower_begins_once_little_is_left_to_take_in() {
+    let (directory, epoch) = (begun(), directory().epoch());
+    let mut a = owner(&directory);
+    let asked = |number, batch| {
+        let id = MoveId { micro_shard: SHARD, number };
+        Asked { id, incarnation: 7, epoch, batch, freeze: false }
+    };
+    let mut now_us = 10;
+    let mut say = |input| {
+        now_us += 1;
+        effects_of(&mut a, now_us, input)
+    };
+    let (follow, number) = (asked(directory.epoch() - 1, 0), directory.epoch());
+    say(Input::Message(B, Message::Follow(follow)));
+    let followed = say(Input::Passed(follow.id));
+    let feed = crate::FeedId { incarnation: 7, number: 1 };
+    assert!(followed.contains(&Effect::Send(B, Message::Followed(follow, feed))));
+    say(Input::Handed(1, (0..1000).map(|hash| (SHARD, KeyHash(hash))).collect()));
+    // It is too far behind for writes to wait, but not for ever; and changes of another feed are lost.
+    let word = Ownership::owned(epoch);
+    assert!(say(Input::Message(B, Message::Take(asked(number, 0), feed))).is_empty());
+    let other = crate::FeedId { number: 2, ..feed };
+    let refused = Message::Refused(asked(number, 0));
+    assert_eq!(say(Input::Message(B, Message::Take(asked(number, 0), other))), [Effect::Send(B, refused)]);
+    let effects = say(Input::Message(B, Message::Take(asked(number, 16), feed)));
+    assert_eq!(words(&effects), [word.frozen()]);
+    let more = |applied| Message::More(crate::More { feed, applied, asked_us: 1, due: 0 });
+    say(Input::Message(B, more(0)));
+    assert!(words(&say(Input::Passed(asked(number, 16).id))).is_empty());
+    let effects = say(Input::Message(B, more(1)));
+    assert_eq!(words(&effects), [word.withdrawn()]);
+    assert_eq!(report(&effects).moves, [(asked(number, 16).id, Progress::Given)]);
 }
 
 #[test]

@@ -35,6 +35,7 @@ const MORE: u8 = 8;
 const BATCH: u8 = 9;
 const LOST: u8 = 10;
 const COMPLETE: u8 = 11;
+const TAKE: u8 = 12;
 const PROGRESS: [Progress; 7] = [
     Progress::Giving,
     Progress::Pulling,
@@ -133,6 +134,7 @@ fn put_orders(bytes: &mut Vec<u8>, orders: &Orders) {
         put(bytes, pull.from.0);
         put(bytes, pull.epoch);
         bytes.push(pull.is_follow.into());
+        put(bytes, pull.base);
     });
     put_list(bytes, &orders.cancelled, put_move);
     bytes.push(orders.weights.is_some().into());
@@ -150,6 +152,7 @@ fn put_message(bytes: &mut Vec<u8>, from: ServerId, message: &Message) {
         Message::Batch { .. } => BATCH,
         Message::Lost(_) => LOST,
         Message::Complete(_) => COMPLETE,
+        Message::Take(..) => TAKE,
     };
     bytes.push(kind);
     put(bytes, from.0);
@@ -157,7 +160,7 @@ fn put_message(bytes: &mut Vec<u8>, from: ServerId, message: &Message) {
         Message::Ask(asked) | Message::Refused(asked) | Message::Follow(asked) | Message::Complete(asked) => {
             put_asked(bytes, asked)
         }
-        Message::Followed(asked, feed) => {
+        Message::Followed(asked, feed) | Message::Take(asked, feed) => {
             put_asked(bytes, asked);
             put_feed(bytes, feed);
         }
@@ -235,7 +238,7 @@ impl Bytes<'_> {
             directory: if self.flag()? { Some(self.directory()?) } else { None },
             pulls: self.list(|it| {
                 let (id, from, epoch) = (it.move_id()?, ServerId(it.number()?), it.number()?);
-                Ok(Pull { id, from, epoch, is_follow: it.flag()? })
+                Ok(Pull { id, from, epoch, is_follow: it.flag()?, base: it.number()? })
             })?,
             cancelled: self.list(Self::move_id)?,
             weights: if self.flag()? { Some(Arc::new(self.weights()?)) } else { None },
@@ -259,6 +262,7 @@ impl Bytes<'_> {
             },
             LOST => Message::Lost(self.more()?),
             COMPLETE => Message::Complete(self.asked()?),
+            TAKE => Message::Take(self.asked()?, self.feed()?),
             _ => return Err(BadBytes("another kind")),
         })
     }

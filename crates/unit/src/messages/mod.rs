@@ -108,6 +108,9 @@ pub struct Pull {
     pub epoch: Epoch,
     /// True if the copy is to follow its owner instead of replacing it.
     pub is_follow: bool,
+    /// The number under which the node follows the owner already, if it is to take over with that copy; zero if it copies
+    /// all items.
+    pub base: Epoch,
 }
 
 /// A question of the node that copies to the owner.
@@ -163,6 +166,9 @@ pub enum Message {
     Refused(Asked),
     /// To the owner, after its last answer: all items are here. If it is lost, the coordinator takes the micro-shard.
     Complete(Asked),
+    /// A follower's wish to own what it follows with this feed, repeated under a higher batch until it owns it. The owner
+    /// gives the micro-shard away once the follower has taken in all changes.
+    Take(Asked, FeedId),
     /// The first question of a follower, for one micro-shard. Its batch is zero.
     Follow(Asked),
     /// The answer: changes are noted for the follower. Those of other micro-shards with another feed are lost.

@@ -64,9 +64,11 @@ fn orders() -> impl Strategy<Value = Packet> {
         let node = Node { id: ServerId(id), unit: UnitId(0), standing, address };
         Arc::new(Directory::new(MicroShards::new(micro_shards).unwrap(), 1, vec![node]).unwrap())
     });
-    let pull = (move_ids(), any::<u32>(), any::<u32>(), any::<bool>());
-    let pull =
-        pull.prop_map(|(id, from, epoch, is_follow)| Pull { id, from: ServerId(from), epoch, is_follow });
+    let pull = (move_ids(), any::<u32>(), any::<u32>(), any::<bool>(), any::<u32>());
+    let pull = pull.prop_map(|(id, from, epoch, is_follow, base)| {
+        let from = ServerId(from);
+        Pull { id, from, epoch, is_follow, base }
+    });
     let pulls = vec(pull, 0..4);
     let head = (any::<u64>(), option::of(any::<u64>()), any::<u32>());
     let lists = (pulls, vec(move_ids(), 0..4));
@@ -85,7 +87,7 @@ fn messages() -> impl Strategy<Value = Packet> {
         let feed = FeedId { incarnation, number };
         More { feed, applied, asked_us, due }
     });
-    (any::<u32>(), 0..9, asked, (hashes, more)).prop_map(|(from, kind, asked, (hashes, more))| {
+    (any::<u32>(), 0..10, asked, (hashes, more)).prop_map(|(from, kind, asked, (hashes, more))| {
         let (id, incarnation, epoch, batch, freeze) = asked;
         let asked = Asked { id, incarnation, epoch, batch, freeze };
         let message = match kind {
@@ -100,6 +102,7 @@ fn messages() -> impl Strategy<Value = Packet> {
             }
             6 => Message::Lost(more),
             7 => Message::Complete(asked),
+            8 => Message::Take(asked, more.feed),
             _ => Message::Refused(asked),
         };
         Packet::Message(ServerId(from), message)

@@ -5,14 +5,15 @@ use rand::RngExt;
 
 use super::{
     memory::Memory,
-    world::{Event, Party, SHARDS, World},
+    world::{Event, Moment, Party, SHARDS, World},
 };
-use crate::{Command, Standing};
+use crate::{Command, Directory, Follower, Orders, Place, Pull, Standing};
 
 impl World {
     /// One fault, or a wish of the operator; and the time of the next.
     pub(super) fn fault(&mut self) {
-        if self.is_healed {
+        let has_lost = self.plan.loss_at.is_some() && self.tally.of("memory losses") > 0;
+        if self.is_healed || has_lost {
             return;
         }
         let plan = self.plan;
@@ -91,11 +92,58 @@ impl World {
 
     /// A process dies, and its memory with it. Others may have that attached for a while.
     fn lose_memory(&mut self) {
-        self.tally.note("memory losses");
         let id = self.one();
+        self.lose_memory_of(id);
+    }
+
+    fn lose_memory_of(&mut self, id: ServerId) {
+        self.tally.note("memory losses");
         self.kill(Party::Node(id));
         let host = self.hosts.get_mut(&id).expect("a node");
         host.lost = Some((std::mem::replace(&mut host.memory, Memory::new()), u64::MAX));
+    }
+
+    /// The owner of a micro-shard that a follower is told to take over is to lose its memory.
+    pub(super) fn lose_an_owner(&mut self, to: ServerId, orders: &Orders) {
+        let directory = Directory::decode(&self.control.disk).expect("what was written");
+        let is_safe = |it: &&Pull| directory.follower(it.id.micro_shard, to).is_some_and(|it| it.is_safe);
+        let pull = orders.pulls.iter().find(|pull| !pull.is_follow && is_safe(pull));
+        if let Some(pull) = pull.filter(|_| self.plan.loss_at == Some(Moment::MoveToFollower)) {
+            let delay_us = self.random.random_range(0..1500);
+            self.after(delay_us, Event::Lose(pull.from, vec![pull.id.micro_shard]));
+        }
+    }
+
+    /// A follower that becomes the owner is to lose its memory before it hears of that.
+    pub(super) fn lose_an_heir(&mut self, new: &Directory) {
+        let old = Directory::decode(&self.control.disk).expect("what was written");
+        let is_heir = |(it, place): &(MicroShard, Place)| {
+            let was_serving = old.place(*it).is_some_and(|old| old.is_serving);
+            place.is_serving && !was_serving && old.follower(*it, place.node).is_some()
+        };
+        let inherited: Vec<_> = new.places_since(&old).filter(is_heir).collect();
+        let Some((_, Place { node, .. })) = inherited.first().copied() else { return };
+        if self.plan.loss_at == Some(Moment::Inheritance) {
+            let delay_us = self.random.random_range(0..20);
+            let spared = inherited.into_iter().filter(|(_, place)| place.node == node).map(|(it, _)| it);
+            self.after(delay_us, Event::Lose(node, spared.collect()));
+        }
+    }
+
+    /// A node loses its memory, once in a run, if what it owns is at nodes that follow it: of the spared micro-shards that is
+    /// known. Nothing else goes wrong afterwards.
+    pub(super) fn lose_if_lossless(&mut self, id: ServerId, spared: &[MicroShard]) {
+        let directory = Directory::decode(&self.control.disk).expect("what was written");
+        let mut owned = directory.places().filter(|(it, place)| place.node == id && !spared.contains(it));
+        let has_copy = |it, follower: &Follower| {
+            let process = self.hosts[&follower.node].process.as_ref();
+            follower.is_safe && process.is_some_and(|process| process.copied.contains(&it))
+        };
+        let are_safe = owned.all(|(it, _)| directory.followers(it).iter().any(|to| has_copy(it, to)));
+        let is_pulling = self.hosts[&id].process.as_ref().is_some_and(|process| process.member.is_pulling());
+        if are_safe && !is_pulling && !self.is_healed && self.tally.of("memory losses") == 0 {
+            self.lose_memory_of(id);
+        }
     }
 
     fn pause_one(&mut self) {

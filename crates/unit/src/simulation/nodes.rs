@@ -328,6 +328,7 @@ impl World {
         let (key, input) = match work {
             Locked::Write(Write { request: Some((request, permit)), .. }) => {
                 let number = if has_changed { self.hand_over(id, request.key) } else { 0 };
+                let number = if self.plan.is_eager { 0 } else { number };
                 let Some((process, _)) = self.process(id, life) else { return };
                 process.held.push(Held { number, request, outcome, permit });
                 return self.release(id);
@@ -406,6 +407,7 @@ fn name_of(effect: &Effect) -> &'static str {
         Effect::Send(_, Message::Ask(_)) => "kill: ask",
         Effect::Send(_, Message::Changed { .. }) => "kill: send changes",
         Effect::Send(_, Message::Complete(_)) => "kill: send that all is copied",
+        Effect::Send(_, Message::Take(..)) => "kill: ask to take over",
         Effect::Send(_, Message::Refused(_)) => "kill: refuse",
         Effect::Send(_, Message::Follow(_) | Message::Followed(..)) => "kill: begin to follow",
         Effect::Send(_, Message::More(_)) => "kill: ask for more",

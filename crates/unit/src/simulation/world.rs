@@ -58,6 +58,19 @@ pub(super) struct Plan {
     pub(super) completes_lost: u32,
     /// Copies of each micro-shard; with more than one, an owner acknowledges what its followers have.
     pub(super) copies: u32,
+    /// Owners acknowledge at once all the same.
+    pub(super) is_eager: bool,
+    /// When one node loses its memory, whose items must then be elsewhere.
+    pub(super) loss_at: Option<Moment>,
+}
+
+/// A moment at which one copy of each item is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moment {
+    /// A follower was told to take its micro-shard over: the owner loses its memory.
+    MoveToFollower,
+    /// A follower becomes the owner: it loses its memory.
+    Inheritance,
 }
 
 impl Plan {
@@ -77,6 +90,8 @@ impl Plan {
             losses: 20,
             completes_lost: 0,
             copies: 1,
+            is_eager: false,
+            loss_at: None,
         }
     }
 }
@@ -159,6 +174,7 @@ pub(super) enum Event {
     Restart(Party),
     Persisted(u64, Arc<Directory>),
     Mend(Party, Option<Party>),
+    Lose(ServerId, Vec<MicroShard>),
     Evict,
     Fault,
     Heal,
@@ -279,7 +295,9 @@ impl World {
             if self.final_reads.len() == KEYS {
                 break;
             }
-            let may_be_silent = self.plan.loss == Loss::Never && self.tally.of("memory losses") > 0;
+            let may_be_silent = self.plan.loss == Loss::Never
+                && self.plan.loss_at.is_none()
+                && self.tally.of("memory losses") > 0;
             if at_us > END_US && may_be_silent {
                 break;
             }
@@ -336,6 +354,7 @@ impl World {
             Event::Restart(_) => self.restart_coordinator(),
             Event::Persisted(life, directory) => self.persisted(life, directory),
             Event::Mend(one, other) => drop(self.cuts.remove(&(one, other))),
+            Event::Lose(id, spared) => self.lose_if_lossless(id, &spared),
             Event::Evict => self.evict(),
             Event::Fault => self.fault(),
             Event::Heal => self.heal(),
@@ -411,6 +430,7 @@ impl World {
             }
             (Party::Node(id), Body::Request(request)) => self.request(id, request),
             (Party::Node(id), Body::Orders(orders)) => {
+                self.lose_an_owner(id, &orders);
                 self.node(id, crate::node::Input::Orders(orders));
             }
             (Party::Node(id), Body::Message(message)) => {
@@ -466,6 +486,7 @@ impl World {
             return;
         }
         self.count_changes(&directory);
+        self.lose_an_heir(&directory);
         self.control.disk = directory.encode();
         self.control.writing = None;
         if !self.is_killed_at("kill: persisted", Party::Coordinator) {
@@ -500,7 +521,8 @@ impl World {
         let now_us = self.control.drift.at(self.now_us);
         let coordinator = Coordinator::new(directory, terms(), policy, now_us);
         let coordinator = coordinator.with_balancing(balancing(), now_us);
-        let relieves = self.plan.copies > 1;
+        // A copy that cools is given up, perhaps when it is needed.
+        let relieves = self.plan.copies > 1 && self.plan.loss_at.is_none();
         let coordinator = if relieves { coordinator.with_relief(RELIEF_US, now_us) } else { coordinator };
         self.control.process = Some(coordinator);
         self.after(0, Event::Tick(Party::Coordinator, self.control.life));

@@ -191,7 +191,10 @@ impl<M: Mode, I: Io> Driver<M, I> {
                 Event::Copied(id, is_whole) => self.handle(Input::Copied(id, is_whole)),
                 Event::Emptied(micro_shard) => self.handle(Input::Emptied(micro_shard)),
                 Event::Applied(from, is_whole) => self.handle(Input::Applied(from, is_whole)),
-                Event::Handed => self.take_changes(),
+                Event::Handed => {
+                    let handed = self.handed();
+                    self.handle(handed);
+                }
             }
         }
         if let Some(orders) = orders {
@@ -209,15 +212,15 @@ impl<M: Mode, I: Io> Driver<M, I> {
         self.rack.handing.show(self.member.followers().collect());
     }
 
-    /// Takes the changes that workers have handed over.
-    fn take_changes(&mut self) {
+    /// The changes that workers have handed over.
+    fn handed(&self) -> Input {
         let Queue { number, changes, is_overrun } = self.rack.handing.take();
         if is_overrun {
             tracing::warn!("more was changed than waits for followers, which copy anew");
-            return self.handle(Input::Overrun(number));
+            return Input::Overrun(number);
         }
         let changes = changes.into_iter().map(|(micro_shard, hash)| (MicroShard(micro_shard), hash));
-        self.handle(Input::Handed(number, changes.collect()));
+        Input::Handed(number, changes.collect())
     }
 
     /// Gives an input to the state machine, and does what it says.
@@ -238,16 +241,21 @@ impl<M: Mode, I: Io> Driver<M, I> {
     }
 
     /// Does what an effect says. What others could conclude from it comes after all workers go by the newest routes.
-    fn perform(&mut self, effect: Effect) -> Option<Input> {
+    fn perform(&mut self, effect: Effect) -> Vec<Input> {
         let routes = &self.rack.routes;
         match effect {
             Effect::SetWord(micro_shard, word) => self.set_word(micro_shard, word),
             Effect::Note(micro_shard) => routes.note(micro_shard.0),
             Effect::StopNoting(micro_shard) => routes.stop_noting(micro_shard.0),
             Effect::Show(view) => self.show(view),
-            Effect::PassLocks(id) => return self.pass().then_some(Input::Passed(id)),
+            // What a worker has changed by then is handed over.
+            Effect::PassLocks(id) => {
+                if self.pass() {
+                    return vec![self.handed(), Input::Passed(id)];
+                }
+            }
             Effect::TakeChanges(id) => {
-                return Some(Input::Changes(id, routes.take_notes(id.micro_shard.0)));
+                return vec![Input::Changes(id, routes.take_notes(id.micro_shard.0))];
             }
             Effect::Empty(micro_shard) => self.settled(|it| drop(it.jobs.send(Job::Empty(micro_shard)))),
             Effect::Copy(job) => self.settled(|it| drop(it.jobs.send(Job::Copy(job)))),
@@ -264,7 +272,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
             Effect::Weigh(weights) => self.rack.weigh(weights),
             Effect::Report(report) => self.settled(|it| it.transport.report(report)),
         }
-        None
+        Vec::new()
     }
 
     fn settled(&mut self, act: impl FnOnce(&mut Self)) {
