@@ -4,6 +4,8 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
     path::Path,
     process::Command,
     thread,
@@ -51,6 +53,8 @@ enum Way {
     Small,
     /// Sixteen of them at once
     Pipelined,
+    /// Sixteen of them at once by Redis' protocol
+    Resp,
     /// GET of a megabyte over TCP
     Large,
     /// GET of 32 bytes by the native protocol
@@ -70,7 +74,8 @@ pub(crate) fn print(options: &WaysOptions) -> anyhow::Result<()> {
         let quick = count(&program, way, REQUESTS, PAUSES[0])?;
         let slow = count(&program, way, REQUESTS, PAUSES[1])?;
         let steps = steps(&idle, &quick, &slow);
-        let gets = if matches!(way, Way::Pipelined) { REQUESTS * PIPELINED as u64 } else { REQUESTS };
+        let gets = if matches!(way, Way::Pipelined | Way::Resp) { PIPELINED } else { 1 };
+        let gets = REQUESTS * gets as u64;
         let instructions = steps.values().sum::<u64>() / gets;
         let addresses = steps.keys().filter(|(object, _)| Path::new(object) == program);
         let functions = functions(&program, addresses.map(|&(_, address)| address))?;
@@ -91,8 +96,12 @@ pub(crate) fn print(options: &WaysOptions) -> anyhow::Result<()> {
 
 /// Runs the server under callgrind with so many requests of a way, each after a pause.
 fn count(program: &Path, way: Way, requests: u64, pause: Duration) -> anyhow::Result<Counts> {
-    let native = if matches!(way, Way::Native) { " --native=127.0.0.1:0" } else { "" };
-    count_served(program, &format!("{SERVED}{native}"), |server| ask(server, way, requests, pause))
+    let listens = match way {
+        Way::Native => " --native=127.0.0.1:0",
+        Way::Resp => " --resp=127.0.0.1:0",
+        _ => "",
+    };
+    count_served(program, &format!("{SERVED}{listens}"), |server| ask(server, way, requests, pause))
 }
 
 /// Runs the server with these options under callgrind, while `ask` sends it requests. Counts its worker's thread.
@@ -144,6 +153,9 @@ fn ask(server: &mut Server, way: Way, requests: u64, pause: Duration) -> anyhow:
         }
         return Ok(());
     }
+    if let Way::Resp = way {
+        return ask_in_resp(server.resp_address()?, requests, pause);
+    }
     let gets = if let Way::Pipelined = way { PIPELINED } else { 1 };
     for _ in 0..requests {
         thread::sleep(pause);
@@ -184,6 +196,21 @@ fn steps(idle: &Counts, quick: &Counts, slow: &Counts) -> Counts {
     let counts = quick.keys().map(|key| (key, more(quick, key), more(slow, key)));
     let steps = counts.filter(|&(_, quick, slow)| is_step(quick, slow));
     steps.map(|(key, quick, _)| (key.clone(), quick)).collect()
+}
+
+/// Reads an item of 32 bytes sixteen times at once, again and again.
+fn ask_in_resp(address: SocketAddr, requests: u64, pause: Duration) -> anyhow::Result<()> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(END_WITHIN))?;
+    let gets = b"*2\r\n$3\r\nGET\r\n$3\r\nkey\r\n".repeat(PIPELINED);
+    let mut replies = vec![0; PIPELINED * b"$32\r\n\r\n".len() + PIPELINED * 32];
+    for _ in 0..requests {
+        thread::sleep(pause);
+        stream.write_all(&gets)?;
+        stream.read_exact(&mut replies)?;
+    }
+    ensure!(requests == 0 || replies.starts_with(b"$32\r\nvvv"), "other replies came");
+    Ok(())
 }
 
 /// The functions of our crates at these addresses, by file and name, each with the lines of its body. A closure is part

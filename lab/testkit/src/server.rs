@@ -187,7 +187,21 @@ impl Server {
     /// # Errors
     /// It ended, or did not say so in time.
     pub fn native_address(&mut self) -> Result<SocketAddr, StartError> {
-        self.wait_until(|server| server.log().split_inclusive('\n').find_map(native_address_in))
+        self.printed_address("native")
+    }
+
+    /// The same for `--resp` and connections.
+    ///
+    /// # Errors
+    /// It ended, or did not say so in time.
+    pub fn resp_address(&mut self) -> Result<SocketAddr, StartError> {
+        self.printed_address("resp")
+    }
+
+    fn printed_address(&mut self, protocol: &str) -> Result<SocketAddr, StartError> {
+        self.wait_until(|server| {
+            server.log().split_inclusive('\n').find_map(|line| address_in(line, protocol))
+        })
     }
 
     /// Where it listens.
@@ -284,8 +298,9 @@ fn free_address() -> io::Result<SocketAddr> {
 }
 
 /// The address of the native protocol in a line of Minos' output; `None` for an incomplete line.
-fn native_address_in(line: &str) -> Option<SocketAddr> {
-    line.strip_prefix("listening on native ")?.strip_suffix('\n')?.parse().ok()
+fn address_in(line: &str, protocol: &str) -> Option<SocketAddr> {
+    let rest = line.strip_prefix("listening on ")?.strip_prefix(protocol)?;
+    rest.strip_prefix(' ')?.strip_suffix('\n')?.parse().ok()
 }
 
 fn texts(parts: &[&str]) -> Vec<String> {
