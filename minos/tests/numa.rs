@@ -11,22 +11,10 @@ use std::{
 
 use common::{Wanted, connect, start, stop};
 use minos_net::allowed_cpus;
-use minos_testkit::Server;
+use minos_testkit::{Server, numa_folder};
 
 /// Long, because tests run on busy machines.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A folder that shows a node for each list of processors.
-fn nodes(lists: &[String]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    for (number, list) in lists.iter().enumerate() {
-        let node = folder.path().join(format!("node{number}"));
-        fs::create_dir(&node).unwrap();
-        fs::write(node.join("cpulist"), format!("{list}\n")).unwrap();
-        fs::write(node.join("meminfo"), format!("Node {number} MemTotal:  1024 kB\n")).unwrap();
-    }
-    folder
-}
 
 /// A server that has said that it serves.
 fn serving(root: &Path, options: &[&str]) -> Server {
@@ -91,7 +79,7 @@ fn each_node_has_workers_and_memory_of_its_own() {
         cpus.push(cpus[0] + 1);
     }
     let lists: Vec<_> = cpus.iter().map(ToString::to_string).collect();
-    let folder = nodes(&lists);
+    let folder = numa_folder(&lists).unwrap();
     let server = serving(folder.path(), &[]);
     assert_eq!(setting(&server, "numa_nodes").as_deref(), Some(if is_whole { "2" } else { "1" }));
     if is_whole {
@@ -120,7 +108,7 @@ fn each_node_has_workers_and_memory_of_its_own() {
 #[test]
 fn one_node_or_none_places_nothing() {
     let all = allowed_cpus().iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-    let folder = nodes(&[all, String::new(), "1023-".to_owned()]);
+    let folder = numa_folder(&[all, String::new(), "1023-".to_owned()]).unwrap();
     for (root, found) in [
         (folder.path().to_owned(), "NUMA: one node"),
         (folder.path().join("absent"), "NUMA nodes are not known"),

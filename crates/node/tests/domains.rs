@@ -3,9 +3,7 @@
 mod common;
 
 use std::{
-    fs,
     io::Read,
-    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -18,6 +16,7 @@ use minos_node::{
     ServerConfig,
     config::{Design, Placement},
 };
+use minos_testkit::numa_folder;
 
 const WORKERS: usize = 4;
 /// Long, because tests run on busy machines.
@@ -25,24 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Sizes below and above the threshold before the first plan, and above a slice.
 const SIZES: [usize; 7] = [0, 1, 100, 4096, 65_536, 300_000, 3 << 20];
 
-fn put(root: &Path, path: &str, text: String) {
-    let path = root.join(path);
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
-}
-
 /// Two nodes with a processor each: the first two that this process may use, if it has two.
 fn two_nodes() -> Placement {
-    let folder = tempfile::tempdir().unwrap();
     let mut cpus = allowed_cpus();
     cpus.truncate(2);
     if let [only] = cpus[..] {
         cpus.push(only + 1);
     }
-    for (node, cpu) in cpus.iter().enumerate() {
-        put(folder.path(), &format!("node{node}/cpulist"), format!("{cpu}\n"));
-        put(folder.path(), &format!("node{node}/meminfo"), format!("Node {node} MemTotal: 1024 kB\n"));
-    }
+    let lists: Vec<String> = cpus.iter().map(usize::to_string).collect();
+    let folder = numa_folder(&lists).unwrap();
     let nodes = numa_nodes(folder.path()).unwrap();
     Placement::on(&nodes, &cpus, WORKERS)
 }

@@ -5,7 +5,7 @@
 //! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
 //! time, [`PacketClient`] the binary one. [`Model`] is a plain map, the reference for a store. [`history`] checks that concurrent clients'
 //! results are linearizable. [`eviction`] computes the exact hit ratio of a policy. [`network`] is a faulty
-//! network in virtual time. [`faulty`] wraps pollers and ports in twins with faults. [`turns`] are recorded turns of workers, for the server and its simulator.
+//! network in virtual time. [`faulty`] wraps pollers and ports in twins with faults. [`numa_folder`] shows NUMA nodes as the kernel does. [`turns`] are recorded turns of workers, for the server and its simulator.
 
 #![forbid(unsafe_code)]
 
@@ -30,11 +30,13 @@ pub mod faulty;
 pub mod history;
 mod model;
 pub mod network;
+mod numa;
 mod packets;
 mod server;
 pub mod turns;
 
 pub use client::{Client, Found};
 pub use model::{Model, ModelItem};
+pub use numa::numa_folder;
 pub use packets::{Answer, Packet, PacketClient};
 pub use server::{Server, StartError};
