@@ -29,8 +29,14 @@ pub(crate) fn target() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());
-    // Variables that the outer cargo set for xtask must not reach the inner one.
-    command.env_remove("CARGO_MANIFEST_DIR").env_remove("RUSTFLAGS");
+    // What the outer cargo says of xtask must not reach the inner one: build scripts that read it would run again, and what
+    // depends on them be built again, whenever a command is run with `cargo xtask` and without in turn.
+    for (name, _) in env::vars_os() {
+        let begins = |begin: &&str| name.to_str().is_some_and(|name| name.starts_with(*begin));
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR", "RUSTFLAGS"].iter().any(begins) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

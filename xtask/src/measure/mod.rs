@@ -40,7 +40,7 @@ use std::{
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use crate::command::target;
+use crate::command::{self, cargo, target};
 use contestants::Contestant;
 pub(crate) use evaluate::{EvaluateOptions, run as evaluate};
 pub(crate) use pauses::print as print_pauses;
@@ -239,10 +239,7 @@ fn save(text: &str, path: &Path) -> anyhow::Result<()> {
 }
 
 fn release_build() -> anyhow::Result<PathBuf> {
-    let status = Command::new(env!("CARGO")).args(["build", "--release", "--package", "minos"]).status()?;
-    if !status.success() {
-        bail!("cannot build minos");
-    }
+    command::run(&mut cargo(&["build", "--release", "--package", "minos"]))?;
     Ok(target().join("release/minos").canonicalize()?)
 }
 
