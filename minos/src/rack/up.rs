@@ -124,6 +124,8 @@ impl UpArgs {
 /// The rack that is up.
 struct Up<'a> {
     args: &'a UpArgs,
+    /// Where this program was when it started: a newer one may be there when a node is started again.
+    program: PathBuf,
     folder: Folder,
     seed: u64,
     peers: String,
@@ -177,7 +179,8 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
     let peers = (0..args.nodes).map(peer).collect::<Vec<_>>().join(",");
     let seed = seed(&folder.path)?;
     let coordinator = coordinate(args, &folder.path, unit_size)?;
-    let mut up = Up { args, folder, seed, peers, nodes: Vec::new() };
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let mut up = Up { args, program, folder, seed, peers, nodes: Vec::new() };
     let result = up.run(&stop, coordinator);
     up.stop();
     result
@@ -297,8 +300,7 @@ impl Up<'_> {
         let UpArgs { base_port, memory, workers, options, .. } = self.args;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, base_port + node as u16));
         let folder = &self.folder.path;
-        let program = std::env::current_exe().context("cannot find this program")?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(&self.program);
         command.args(["serve", "--rack", NAME, "--node", &node.to_string(), "--peers", &self.peers]);
         command.args(["--memcached", &address.to_string(), "--hash-seed", &self.seed.to_string()]);
         command.args(["--memory", &memory.to_string(), "--workers", &workers.to_string()]);

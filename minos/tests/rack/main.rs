@@ -263,6 +263,22 @@ fn status_shows_each_node() {
 }
 
 #[test]
+fn a_node_is_started_again_after_its_program_was_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("minos");
+    let install = || {
+        let new = folder.path().join("new");
+        std::fs::copy(env!("CARGO_BIN_EXE_minos"), &new).unwrap();
+        std::fs::rename(new, &program).unwrap();
+    };
+    install();
+    let mut rack = Rack::up_of(&program, 2, &[]);
+    install();
+    rack.signal(1, Signal::KILL);
+    rack.wait_for_restart(1);
+}
+
+#[test]
 fn what_does_not_go_with_a_rack_is_refused() {
     let rack = ["serve", "--rack", "r", "--node", "0", "--peers", "/tmp/none", "--hash-seed", "1"];
     for (more, reason) in [

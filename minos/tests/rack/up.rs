@@ -3,6 +3,7 @@
 use std::{
     io::{BufRead as _, BufReader},
     net::SocketAddr,
+    path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     time::{Duration, Instant},
 };
@@ -65,7 +66,12 @@ pub(crate) struct Rack {
 
 impl Rack {
     pub(crate) fn up(nodes: usize, options: &[&str]) -> Self {
-        Self::up_in(folder(), None, nodes, options)
+        Self::up_of(Path::new(env!("CARGO_BIN_EXE_minos")), nodes, options)
+    }
+
+    /// A rack of this program.
+    pub(crate) fn up_of(program: &Path, nodes: usize, options: &[&str]) -> Self {
+        Self::up_in(program, (folder(), None), nodes, options)
     }
 
     /// A rack whose memory a keeper has.
@@ -73,11 +79,17 @@ impl Rack {
         let folder = folder();
         let keeper = Keeper::start(folder.path(), &[]);
         let option = format!("--keeper={}", keeper.socket.display());
-        Self::up_in(folder, Some(keeper), nodes, &[&[&*option], options].concat())
+        let options = [&[&*option], options].concat();
+        Self::up_in(Path::new(env!("CARGO_BIN_EXE_minos")), (folder, Some(keeper)), nodes, &options)
     }
 
-    fn up_in(folder: TempDir, keeper: Option<Keeper>, nodes: usize, options: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    fn up_in(
+        program: &Path,
+        (folder, keeper): (TempDir, Option<Keeper>),
+        nodes: usize,
+        options: &[&str],
+    ) -> Self {
+        let mut command = Command::new(program);
         command.args(["rack", "up", "-n", &nodes.to_string(), "--dir"]).arg(folder.path());
         if !options.contains(&"--memory") {
             command.args(["--memory", "32m"]);
