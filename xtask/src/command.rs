@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use minos_testkit::forget_package;
 
 use crate::times::{TestLine, Times, ask_for_times};
 
@@ -29,14 +30,8 @@ pub(crate) fn target() -> PathBuf {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments).current_dir(root());
-    // What the outer cargo says of xtask must not reach the inner one: build scripts that read it would run again, and what
-    // depends on them be built again, whenever a command is run with `cargo xtask` and without in turn.
-    for (name, _) in env::vars_os() {
-        let begins = |begin: &&str| name.to_str().is_some_and(|name| name.starts_with(*begin));
-        if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR", "RUSTFLAGS"].iter().any(begins) {
-            command.env_remove(name);
-        }
-    }
+    // Else a command builds other things with `cargo xtask` than without.
+    forget_package(command.env_remove("RUSTFLAGS"));
     command
 }
 

@@ -7,7 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
-use minos_testkit::Server;
+use minos_testkit::{Server, forget_package};
 use tempfile::TempDir;
 
 const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
@@ -36,14 +36,8 @@ fn built() -> &'static Path {
             "--test",
             "programs",
         ]);
-        build.current_dir(folder());
-        // These are set for this test. With them, build scripts would run again, and replace the program under other tests.
-        for (name, _) in env::vars_os() {
-            let begins = |begin: &&str| name.to_str().is_some_and(|name| name.starts_with(*begin));
-            if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR", "RUSTC_BOOTSTRAP"].iter().any(begins) {
-                build.env_remove(name);
-            }
-        }
+        // Set for test programs, which report their times; with it, build scripts would run again.
+        forget_package(build.current_dir(folder()).env_remove("RUSTC_BOOTSTRAP"));
         // The tests are in target/debug/deps, or in debug/deps of another target folder.
         let tests = env::current_exe().unwrap();
         let built = tests.ancestors().nth(2).unwrap().to_owned();
