@@ -48,7 +48,7 @@ mod simulation;
 mod switches;
 
 pub use bytes::BadBytes;
-pub use coordinator::{Command, Coordinator, Loss, NodeState, Policy, Refused};
+pub use coordinator::{Command, Coordinator, Loss, Mishaps, NodeState, Policy, Refused};
 pub use directory::{
     ADDRESS_BYTES_MAX, BadDirectory, COPIES_MAX, Change, Directory, Follower, MICRO_SHARDS_MAX, NODES_MAX,
     Node, Patch, Place, Shown, Standing,

@@ -25,6 +25,8 @@ minos_base::safeguards! {
     Since,
     /// An owner waits for its followers before it acknowledges a change.
     Wait,
+    /// A follower gives its copy up only once its owner's lease has run out.
+    Patience,
     /// A follower becomes the owner only once it is known that the owner waited for it.
     Safe,
     /// Whoever gets a micro-shard that was taken from its owner has said since then that it has the items.

@@ -10,7 +10,7 @@ use minos_testkit::Client;
 use rustix::process::Signal;
 
 use crate::{
-    kills::{Over, is_copied_again, with_silent},
+    kills::{Over, is_copied_again, with_mishaps},
     up::{PATIENCE, Rack, insist, stat, within},
 };
 
@@ -96,14 +96,14 @@ fn is_replaced_without_its_memory() -> bool {
     (0..KEYS).for_each(|key| store(&mut clients[key % 3], key, 0));
     // When node 2 is lost, the copies that were at node 1 are complete again.
     [(1, [0, 2, 3]), (2, [0, 1, 3])].into_iter().all(|(lost, others)| {
-        let (looked, silent) = with_silent(&coordinators, || {
+        let (looked, mishaps) = with_mishaps(&coordinators, || {
             rack.lose(lost, false);
             let mut clients = others.map(|node| rack.client(node));
             let looked = (0..KEYS).try_for_each(|key| look(&mut clients[key % 3], key, 0));
             looked.and_then(|()| is_copied_again(&rack).then_some(()).ok_or_else(|| rack.operate("status")))
         });
-        eprintln!("{silent:?} were silent: {looked:?}");
-        assert!(looked.is_ok() || silent.len() > 1, "{looked:?}");
+        eprintln!("something went wrong at {mishaps:?}: {looked:?}");
+        assert!(looked.is_ok() || mishaps.len() > 1, "{looked:?}");
         looked.is_ok()
     })
 }
@@ -125,7 +125,7 @@ fn outlives_its_owner() -> bool {
     for key in &keys {
         insist(|| client.set(key, b"before"), |said| said == "STORED");
     }
-    let ((is_copied, gone), silent) = with_silent(&coordinators, || {
+    let ((is_copied, gone), mishaps) = with_mishaps(&coordinators, || {
         [2, 3].into_iter().for_each(|node| rack.signal(node, Signal::STOP));
         // Nobody waits for replies to these.
         let changes: String = keys.iter().map(|key| format!("set {key} 0 0 5\r\nafter\r\n")).collect();
@@ -142,9 +142,9 @@ fn outlives_its_owner() -> bool {
         let gone = if is_copied { keys.iter().filter(|key| look(key).is_none()).count() } else { keys.len() };
         (is_copied, gone)
     });
-    eprintln!("{silent:?} were silent: {gone} of {} keys are gone", keys.len());
+    eprintln!("something went wrong at {mishaps:?}: {gone} of {} keys are gone", keys.len());
     // Followers that were given up before the kill have nothing to replace the items with, which are waited for.
-    assert!(gone == 0 || !is_copied || silent.len() > 1, "{gone} gone: {}", rack.operate("status"));
+    assert!(gone == 0 || !is_copied || mishaps.len() > 1, "{gone} gone: {}", rack.operate("status"));
     is_copied && gone == 0
 }
 

@@ -204,25 +204,23 @@ fn record(rack: &mut Rack, seed: u64, trouble: Trouble) -> Vec<Event> {
     observe(rack, seed, |rack, random| make_trouble(rack, random, trouble))
 }
 
-/// What is done, and the nodes that the coordinator does not hear meanwhile.
-pub(crate) fn with_silent<T>(at: &Coordinators, act: impl FnOnce() -> T) -> (T, BTreeSet<String>) {
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let watcher = scope.spawn(|| {
-            let mut silent = BTreeSet::new();
-            while !is_over.load(Relaxed) {
-                let state = at.ask("status").unwrap_or_default();
-                let nodes = state.lines().filter(|line| line.contains(" silent "));
-                silent.extend(nodes.filter_map(|line| line.split(' ').nth(1).map(str::to_owned)));
-                thread::sleep(Duration::from_millis(20));
-            }
-            silent
-        });
-        let over = Over(&is_over);
-        let done = act();
-        drop(over);
-        (done, watcher.join().unwrap())
-    })
+/// What is done, and the nodes that have been silent for longer than their lease, or begun anew, since all copies were
+/// complete.
+pub(crate) fn with_mishaps<T>(at: &Coordinators, act: impl FnOnce() -> T) -> (T, BTreeSet<String>) {
+    let before = insist(|| at.ask("status"), |state| is_copied(state));
+    let done = act();
+    let after = insist(|| at.ask("status"), |_| true);
+    let nodes = |state: String| state.lines().filter_map(mishaps).collect::<BTreeSet<_>>();
+    let news: Vec<_> = nodes(after).difference(&nodes(before)).cloned().collect();
+    (done, news.into_iter().map(|(node, _)| node).collect())
+}
+
+/// What has gone wrong at a node so far.
+fn mishaps(line: &str) -> Option<(String, String)> {
+    let (node, state) = line.strip_prefix("node ")?.split_once(' ')?;
+    let lease = if state.contains(" silent ") { "silent" } else { "alive" };
+    let counts = &state[state.find("lapses ")?..state.find(" failed-copies ")?];
+    Some((node.to_owned(), format!("{lease} {counts}")))
 }
 
 /// Lets clients end, also when a test fails.
@@ -432,12 +430,12 @@ fn keep_what_was_acknowledged(rounds: u64, up: impl Fn() -> Rack) {
 /// False if a busy machine has let a second node lose its lease, beside that which is lost on purpose: there is one copy.
 fn keeps_what_it_acknowledged(rack: &mut Rack, seed: u64) -> bool {
     let coordinators = rack.coordinators();
-    let ((mut history, is_copied), silent) = with_silent(&coordinators, || {
+    let ((mut history, is_copied), mishaps) = with_mishaps(&coordinators, || {
         let history = record(rack, seed, Trouble::Losses);
         (history, is_copied_again(rack))
     });
-    if silent.len() > 1 {
-        eprintln!("seed {seed}: {silent:?} were silent");
+    if mishaps.len() > 1 {
+        eprintln!("seed {seed}: something went wrong at {mishaps:?}");
         return false;
     }
     assert!(is_copied, "{}", rack.operate("status"));
@@ -459,7 +457,7 @@ pub(crate) fn is_copied_again(rack: &Rack) -> bool {
         if is_copied(&state) {
             return true;
         }
-        let lacks = state.lines().any(|line| line.starts_with("node ") && !line.ends_with(" lacking 0"));
+        let lacks = state.lines().any(|line| line.starts_with("node ") && !line.contains(" lacking 0 "));
         if begun.elapsed() > if lacks { LOST_AFTER } else { PATIENCE } {
             return false;
         }

@@ -46,7 +46,7 @@ impl Follows {
     }
 
     /// True if a node is to follow by this order.
-    fn has(&self, id: &MoveId, node: ServerId) -> bool {
+    pub(super) fn has(&self, id: &MoveId, node: ServerId) -> bool {
         self.pulls.get(&(id.micro_shard, node)).is_some_and(|pull| pull.id == *id)
     }
 
@@ -64,7 +64,7 @@ impl Coordinator {
     /// True if followers may have to change since this was asked last. It costs a look at every micro-shard, also in a rack
     /// at rest.
     pub(super) fn may_change_follows(&mut self, now_us: u64) -> bool {
-        let alive: Vec<_> = self.peers.keys().copied().filter(|id| self.is_alive(now_us, *id)).collect();
+        let alive: Vec<_> = self.leased(now_us).collect();
         let is_waiting = now_us < self.quiet_until_us || !self.follows.rests_us.is_empty();
         self.follows.rests_us.retain(|_, until_us| now_us < *until_us);
         let is_news = std::mem::take(&mut self.has_news) || alive != self.alive;
@@ -75,6 +75,7 @@ impl Coordinator {
     /// Forgets the orders that came to nothing. Whom an owner waits for is changed by [`Coordinator::relist`].
     pub(super) fn drop_follows(&mut self, now_us: u64) {
         let mut follows = std::mem::take(&mut self.follows);
+        let mut failed = Vec::new();
         follows.pulls.retain(|(micro_shard, node), pull| {
             let Some(place) = self.directory.place(*micro_shard) else { return false };
             let is_same = place.node == pull.from && (place.epoch == pull.epoch || !place.is_serving);
@@ -96,9 +97,14 @@ impl Coordinator {
             };
             let takes_over = self.moves.get(micro_shard).is_some_and(|it| it.to == *node);
             let is_wanted = takes_over || self.wanted(*micro_shard).any(|wanted| wanted == *node);
-            is_possible && is_wanted && !self.is_dead(now_us, *node)
+            let is_possible = is_possible && !self.is_dead(now_us, *node);
+            failed.extend(Some(*node).filter(|_| is_listed && !is_possible));
+            is_possible && is_wanted
         });
         self.follows = follows;
+        for node in failed {
+            self.peers.entry(node).and_modify(|peer| peer.mishaps.failed_copies += 1);
+        }
     }
 
     /// The number of the copy with which a move to a node ends; zero if it copies all items. `None` while the node is about to

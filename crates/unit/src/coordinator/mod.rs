@@ -21,8 +21,8 @@ use follows::Follows;
 use relief::Relief;
 
 use crate::{
-    BadDirectory, Balancing, Change, Directory, Epoch, MoveId, Node, Orders, Progress, Pull, Report,
-    Standing, Terms, Weights, reads::Balancer,
+    BadDirectory, Balancing, Change, Directory, Epoch, Follower, MoveId, Node, Orders, Progress, Pull,
+    Report, Standing, Terms, Weights, reads::Balancer,
 };
 
 /// Whether a dead node's micro-shards go to others, without their items.
@@ -117,6 +117,19 @@ pub struct NodeState<'a> {
     pub micro_shards: usize,
     /// Those of which it has lost the items.
     pub lacking: usize,
+    /// What went wrong at it since this coordinator began to lead.
+    pub mishaps: Mishaps,
+}
+
+/// What went wrong at a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mishaps {
+    /// Times that its lease ran out before it reported again.
+    pub lapses: u64,
+    /// Times that another process of it reported.
+    pub restarts: u64,
+    /// Its copies that were given up because it was silent, began anew, or could not take all changes in.
+    pub failed_copies: u64,
 }
 
 /// A node as its reports show it.
@@ -129,6 +142,7 @@ struct Peer {
     moves: HashMap<MoveId, Progress>,
     /// When the last lease has run out.
     until_us: u64,
+    mishaps: Mishaps,
 }
 
 impl Peer {
@@ -235,13 +249,32 @@ impl Coordinator {
 
     /// The nodes, as their reports show them.
     pub fn nodes(&self, now_us: u64) -> impl Iterator<Item = NodeState<'_>> {
-        self.directory.nodes().iter().map(move |node| NodeState {
-            node,
-            is_alive: self.is_alive(now_us, node.id),
-            epoch: self.peers.get(&node.id).map_or(0, |peer| peer.report.epoch),
-            micro_shards: self.directory.places().filter(|(_, place)| place.node == node.id).count(),
-            lacking: self.peers.get(&node.id).map_or(0, |peer| peer.report.lacking.len()),
+        self.directory.nodes().iter().map(move |node| {
+            let peer = self.peers.get(&node.id);
+            NodeState {
+                node,
+                is_alive: self.is_alive(now_us, node.id),
+                epoch: peer.map_or(0, |peer| peer.report.epoch),
+                micro_shards: self.directory.places().filter(|(_, place)| place.node == node.id).count(),
+                lacking: peer.map_or(0, |peer| peer.report.lacking.len()),
+                mishaps: peer.map_or_else(Mishaps::default, |peer| peer.mishaps),
+            }
         })
+    }
+
+    /// The nodes that have a lease.
+    pub fn leased(&self, now_us: u64) -> impl Iterator<Item = ServerId> {
+        self.peers.keys().copied().filter(move |id| self.is_alive(now_us, *id))
+    }
+
+    /// The copies that may replace their owners'.
+    pub fn safe_copies(&self) -> usize {
+        let listed = |it| self.directory.followers(it).iter().map(move |follower| (it, follower));
+        let is_followed = |(it, follower): &(MicroShard, &Follower)| {
+            let id = MoveId { micro_shard: *it, number: follower.number };
+            follower.is_safe && self.follows.has(&id, follower.node)
+        };
+        self.directory.micro_shards().iter().flat_map(listed).filter(is_followed).count()
     }
 
     /// How many moves are under way, and how many wait that an operator asked for.
@@ -344,7 +377,8 @@ impl Coordinator {
 
     fn on_report(&mut self, now_us: u64, mut report: Report, effects: &mut Vec<Effect>) {
         report.lacking.sort_unstable();
-        let known = self.peers.get(&report.node).map(|peer| &peer.report);
+        let peer = self.peers.get(&report.node);
+        let known = peer.map(|peer| &peer.report);
         let order = |report: &Report| (report.incarnation, report.sent_us);
         if known.is_some_and(|known| order(&report) <= order(known)) {
             return;
@@ -364,7 +398,10 @@ impl Coordinator {
             state(known) != state(&report) || known.moves != report.moves || known.lacking != report.lacking
         });
         let moves = report.moves.iter().copied().collect();
-        self.peers.insert(id, Peer { unit: node.unit, report, moves, until_us });
+        let mut mishaps = peer.map_or_else(Mishaps::default, |peer| peer.mishaps);
+        mishaps.lapses += u64::from(peer.is_some_and(|peer| peer.until_us <= now_us));
+        mishaps.restarts += u64::from(known.is_some_and(|known| known.incarnation != report.incarnation));
+        self.peers.insert(id, Peer { unit: node.unit, report, moves, until_us, mishaps });
         self.send(id, Some(asked_us), effects);
     }
 

@@ -397,6 +397,25 @@ fn take_from_the_silent(rack: &mut Rack) -> usize {
 }
 
 #[test]
+fn what_went_wrong_at_a_node_is_counted() {
+    let mut rack = followed();
+    let mishaps = |rack: &Rack| rack.coordinator.nodes(rack.now_us).next().unwrap().mishaps;
+    assert_eq!((mishaps(&rack), rack.coordinator.safe_copies()), (Mishaps::default(), 32));
+    let failed_copies = take_from_the_silent(&mut rack) as u64;
+    rack.reports(2);
+    // The copies that it should have are gone with it; what it owned has no copy yet.
+    assert_eq!(mishaps(&rack), Mishaps { lapses: 0, restarts: 0, failed_copies });
+    assert_eq!(rack.coordinator.safe_copies(), 0);
+    rack.enacted.insert(ServerId(0), 0);
+    rack.reports(1);
+    assert_eq!(mishaps(&rack), Mishaps { lapses: 1, restarts: 0, failed_copies });
+    rack.reports(9);
+    assert_eq!((mishaps(&rack).restarts, rack.coordinator.safe_copies()), (0, 32));
+    rack.say(0, 2, (MoveId { micro_shard: MicroShard(0), number: 0 }, Progress::Failed));
+    assert_eq!(mishaps(&rack).restarts, 1);
+}
+
+#[test]
 fn a_follower_inherits_once_it_has_said_that_its_items_are_still_there() {
     let mut rack = followed();
     let held = take_from_the_silent(&mut rack);

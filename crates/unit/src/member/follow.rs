@@ -11,8 +11,9 @@ use crate::{
     switches::{Safeguard, is_on},
 };
 
-/// Times that a batch is tried before its micro-shards are to be copied anew.
-const TRIES_MAX: u32 = 20;
+/// Leases for which a batch is tried before its micro-shards are to be copied anew. After the first, the coordinator knows
+/// whether the owner is dead, in whose place the copy is needed; the second is for a report that came late.
+const PATIENCE: u64 = 2;
 /// Copies that are read are freshened so many times in the time that they may be old.
 const FRESHENED: u64 = 3;
 
@@ -83,7 +84,8 @@ struct Batch {
     epoch: Epoch,
     /// A job for each micro-shard.
     jobs: Vec<CopyJob>,
-    tries: u32,
+    /// When it first failed.
+    failed_us: Option<u64>,
 }
 
 impl Follow {
@@ -288,7 +290,7 @@ impl Member {
             return;
         }
         let jobs = self.jobs_for(from, &changes);
-        let batch = Batch { feed: more.feed, asked_us: more.asked_us, epoch, jobs, tries: 1 };
+        let batch = Batch { feed: more.feed, asked_us: more.asked_us, epoch, jobs, failed_us: None };
         self.apply(now_us, from, batch, effects);
     }
 
@@ -311,7 +313,7 @@ impl Member {
         if now_us < since_us + self.timing.ask_us {
             return;
         }
-        let mut batch = Batch { tries: batch.tries + 1, ..batch.clone() };
+        let mut batch = batch.clone();
         batch.jobs.retain(|job| {
             let follow = self.shards[job.id.micro_shard.0 as usize].follow.as_ref();
             follow.is_some_and(|it| it.id() == job.id && (it.takes_changes() || it.is_listed))
@@ -344,7 +346,7 @@ impl Member {
         effects: &mut Vec<Effect>,
     ) {
         let Some(stream) = self.streams.get_mut(&from) else { return };
-        let StreamStage::Applying(batch) = std::mem::take(&mut stream.stage) else { return };
+        let StreamStage::Applying(mut batch) = std::mem::take(&mut stream.stage) else { return };
         if stream.feed != Some(batch.feed) {
             // Its micro-shards are copied anew.
         } else if is_whole {
@@ -355,7 +357,10 @@ impl Member {
             }
             self.catch_up(now_us, from, batch.epoch, effects);
         } else {
-            let is_given_up = batch.tries == TRIES_MAX;
+            let failed_us = *batch.failed_us.get_or_insert(now_us);
+            let patience_us =
+                if is_on(Safeguard::Patience) { PATIENCE * self.terms.honoured_us() } else { 0 };
+            let is_given_up = now_us >= failed_us + patience_us;
             stream.stage = StreamStage::Waiting(batch, now_us);
             if is_given_up {
                 self.fail_follows(now_us, from, effects);

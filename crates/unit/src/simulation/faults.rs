@@ -103,6 +103,15 @@ impl World {
         host.lost = Some((std::mem::replace(&mut host.memory, Memory::new()), u64::MAX));
     }
 
+    /// One node is to lose its memory, at any moment.
+    pub(super) fn lose_one(&mut self) {
+        if self.plan.loss_at == Some(Moment::Any) {
+            let id = self.one();
+            let delay_us = self.random.random_range(40_000..200_000);
+            self.after(delay_us, Event::Lose(id, Vec::new()));
+        }
+    }
+
     /// The owner of a micro-shard that a follower is told to take over is to lose its memory.
     pub(super) fn lose_an_owner(&mut self, to: ServerId, orders: &Orders) {
         let directory = Directory::decode(&self.control.disk).expect("what was written");

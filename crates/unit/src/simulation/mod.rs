@@ -168,6 +168,11 @@ fn losing_an_heir() -> Plan {
     Plan { moves: 0, kills: 1, fault_us: 15_000, ..losing(Moment::Inheritance) }
 }
 
+/// A node that loses its memory, and whose process is back before its lease has run out, or later.
+fn losing_one() -> Plan {
+    Plan { moves: 1, fault_us: 50_000, ..losing(Moment::Any) }
+}
+
 /// Whatever is lost, all is read in the end.
 fn one_loss_costs_nothing(plan: Plan) {
     let mut sum = Tally::default();
@@ -199,6 +204,16 @@ fn an_owner_that_dies_during_a_move_to_its_follower_leaves_the_copy() {
 #[test]
 fn an_heir_that_has_lost_its_memory_leaves_the_other_copy() {
     one_loss_costs_nothing(losing_an_heir());
+}
+
+#[test]
+fn a_node_that_is_soon_back_without_its_memory_leaves_the_copies() {
+    one_loss_costs_nothing(losing_one());
+}
+
+#[test]
+fn control_without_patience_a_copy_is_given_up_that_is_the_last() {
+    must_end_with("only", 0, losing_one(), Safeguard::Patience);
 }
 
 #[test]

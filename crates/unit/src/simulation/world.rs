@@ -71,6 +71,8 @@ pub(super) enum Moment {
     MoveToFollower,
     /// A follower becomes the owner: it loses its memory.
     Inheritance,
+    /// Any: one node loses its memory.
+    Any,
 }
 
 impl Plan {
@@ -289,6 +291,7 @@ impl World {
         self.after(30_000, Event::Fault);
         self.after(30_000, Event::Evict);
         self.after(HEALED_US, Event::Heal);
+        self.lose_one();
         while let Some(Reverse((at_us, number))) = self.events.pop() {
             self.now_us = at_us;
             let event = self.bodies.remove(&number).expect("an event for each number");

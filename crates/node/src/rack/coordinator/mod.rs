@@ -9,7 +9,7 @@ mod etcd;
 mod reign;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     fmt::Write as _,
     fs,
     io::{self, Write},
@@ -30,7 +30,8 @@ use minos_proto::native::Secret;
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 use minos_sealed::{Keys, Purpose};
 use minos_unit::{
-    Balancing, Command, Coordinator, Directory, Epoch, Node, Orders, Packet, Policy, Report, Standing, Terms,
+    Balancing, Command, Coordinator, Directory, Epoch, Mishaps, Node, Orders, Packet, Policy, Report,
+    Standing, Terms,
     control::{Effect, Input},
 };
 
@@ -153,6 +154,8 @@ struct Leading {
     coordinator: Coordinator,
     streams: HashMap<ServerId, Sending>,
     zero: Instant,
+    /// The nodes that had a lease at the last look.
+    leased: BTreeSet<ServerId>,
 }
 
 /// A process that leads or stands by.
@@ -418,7 +421,9 @@ impl Process {
 
     fn tick(&mut self) -> Result<(), CoordinatorError> {
         self.step_down_if_over();
-        self.leading.as_mut().map_or(Ok(()), |leading| leading.handle(Input::Tick))
+        let Some(leading) = &mut self.leading else { return Ok(()) };
+        leading.tell_of_leases();
+        leading.handle(Input::Tick)
     }
 
     /// Begins to lead, as after a restart.
@@ -440,7 +445,7 @@ impl Process {
             None => coordinator,
         };
         let (rack, streams, zero) = (config.rack.clone(), HashMap::new(), Instant::now());
-        self.leading = Some(Leading { rack, reign, coordinator, streams, zero });
+        self.leading = Some(Leading { rack, reign, coordinator, streams, zero, leased: BTreeSet::new() });
         self.leader = None;
         self.is_leading.store(true, Relaxed);
         Ok(())
@@ -483,6 +488,18 @@ impl Leading {
             Event::Kept(epoch) => self.handle(Input::Persisted(epoch)),
             Event::Elected(..) | Event::StandsBy(_) => Ok(()),
         }
+    }
+
+    /// Tells the log which nodes have a lease now, and which have lost it.
+    fn tell_of_leases(&mut self) {
+        let leased: BTreeSet<_> = self.coordinator.leased(self.now_us()).collect();
+        for node in leased.difference(&self.leased) {
+            tracing::info!(node = node.0, "a node has a lease");
+        }
+        for node in self.leased.difference(&leased) {
+            tracing::warn!(node = node.0, "the lease of a node has run out");
+        }
+        self.leased = leased;
     }
 
     /// Gives an input to the state machine, and does what it says.
@@ -562,7 +579,7 @@ impl Leading {
         if directory.copies() > 1 {
             let micro_shards = || directory.micro_shards().iter();
             let wanted: usize = micro_shards().map(|it| directory.wanted(it).count()).sum();
-            let safe = micro_shards().flat_map(|it| directory.followers(it)).filter(|it| it.is_safe).count();
+            let safe = self.coordinator.safe_copies();
             // Writing to a string does not fail.
             let _ = writeln!(text, "copies {} followers {wanted} safe {safe}", directory.copies());
         }
@@ -574,10 +591,12 @@ impl Leading {
             };
             let (id, unit) = (state.node.id.0, state.node.unit.0);
             let lease = if state.is_alive { "alive" } else { "silent" };
+            let Mishaps { lapses, restarts, failed_copies } = state.mishaps;
             // Writing to a string does not fail.
             let _ = writeln!(
                 text,
-                "node {id} unit {unit} {standing} {lease} epoch {} micro-shards {} lacking {}",
+                "node {id} unit {unit} {standing} {lease} epoch {} micro-shards {} lacking {} lapses {lapses} \
+                 restarts {restarts} failed-copies {failed_copies}",
                 state.epoch, state.micro_shards, state.lacking
             );
         }

@@ -1,6 +1,7 @@
 //! Copies the items of micro-shards from the memory of other nodes, and removes those that went elsewhere.
 
 use std::{
+    cell::Cell,
     collections::{BTreeMap, BTreeSet},
     io,
     sync::{
@@ -41,6 +42,9 @@ const TOMBSTONES_MAX: u64 = 1 << 14;
 /// Pause until records that cannot be looked at are tried again.
 const RETRY: Duration = Duration::from_millis(200);
 
+/// Time without another warning of what is tried again.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// Work on the items of a micro-shard.
 pub(super) enum Job {
     Empty(MicroShard),
@@ -73,6 +77,8 @@ pub(crate) struct Copier<M: Mode> {
     /// Its items, if some are on flash.
     pub(super) below: Option<Below<M>>,
     pub(super) stop: Arc<Stop>,
+    /// The last warning.
+    pub(super) warned: Cell<Option<Instant>>,
 }
 
 /// Why a micro-shard is not copied.
@@ -407,7 +413,12 @@ impl<M: Mode> Copier<M> {
         }
     }
 
+    /// Warns of what is tried again soon.
     fn warn(&self, from: ServerId, error: &dyn std::error::Error) {
+        if self.warned.get().is_some_and(|at| at.elapsed() < QUIET) {
+            return;
+        }
+        self.warned.set(Some(Instant::now()));
         tracing::warn!(node = from.0, %error, "items of a node are not copied");
     }
 }
@@ -527,6 +538,7 @@ mod tests {
             afar: Afar::new(calls, String::new(), clock),
             below: None,
             stop: Arc::new(Stop::new().unwrap()),
+            warned: Cell::new(None),
         }
     }
 

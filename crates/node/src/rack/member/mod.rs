@@ -8,6 +8,7 @@ mod transport;
 mod wire;
 
 use std::{
+    cell::Cell,
     collections::VecDeque,
     io,
     sync::{
@@ -112,6 +113,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
             afar: Afar::new(Arc::clone(&calls), items_hello.clone(), shared.clock),
             below: belows.as_ref().map(Belows::of_thread),
             stop: Arc::clone(&shared.stop),
+            warned: Cell::new(None),
         };
         let serving = (items_hello, show_items(shared, rack, belows.as_ref())?);
         let words: Vec<Ownership> = (0..rack.config.micro_shards).map(|it| word(shared, it)).collect();
