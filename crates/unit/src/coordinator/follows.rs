@@ -96,7 +96,9 @@ impl Coordinator {
                 Some(Progress::Giving | Progress::Given | Progress::Drained | Progress::Failed) => false,
             };
             let takes_over = self.moves.get(micro_shard).is_some_and(|it| it.to == *node);
-            let is_wanted = takes_over || self.wanted(*micro_shard).any(|wanted| wanted == *node);
+            let is_wanted = takes_over
+                || self.wanted(*micro_shard).any(|wanted| wanted == *node)
+                || is_listed && !self.has_wanted_copies(*micro_shard);
             let is_possible = is_possible && !self.is_dead(now_us, *node);
             failed.extend(Some(*node).filter(|_| is_listed && !is_possible));
             is_possible && is_wanted
@@ -105,6 +107,14 @@ impl Coordinator {
         for node in failed {
             self.peers.entry(node).and_modify(|peer| peer.mishaps.failed_copies += 1);
         }
+    }
+
+    /// True if as many copies of a micro-shard are complete as there are to be, without those that no node is to have any more.
+    fn has_wanted_copies(&self, micro_shard: MicroShard) -> bool {
+        let is_safe =
+            |node: &ServerId| self.directory.follower(micro_shard, *node).is_some_and(|it| it.is_safe);
+        let needed = self.directory.wanted(micro_shard).count();
+        self.wanted(micro_shard).filter(is_safe).count() >= needed
     }
 
     /// The number of the copy with which a move to a node ends; zero if it copies all items. `None` while the node is about to

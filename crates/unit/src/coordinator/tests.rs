@@ -397,6 +397,26 @@ fn take_from_the_silent(rack: &mut Rack) -> usize {
 }
 
 #[test]
+fn a_copy_that_is_wanted_no_more_goes_after_another_is_complete() {
+    let nodes = (0..3).map(|id| Node { unit: UnitId(id), ..node(id) }).collect();
+    let mut rack = Rack::of(nodes, Policy { copies: 2, ..POLICY });
+    rack.reports(20);
+    let leaving = ServerId(0);
+    let before = Arc::clone(rack.coordinator.directory());
+    let is_followed = |it: &MicroShard| before.follower(*it, leaving).is_some();
+    let followed: Vec<_> = before.micro_shards().iter().filter(is_followed).collect();
+    assert!(!followed.is_empty());
+    rack.coordinator.command(Command::Drain(leaving)).unwrap();
+    for _ in 0..20 {
+        rack.report();
+        let directory = rack.coordinator.directory();
+        let has_copy = |it: &MicroShard| directory.followers(*it).iter().any(|follower| follower.is_safe);
+        assert!(followed.iter().all(has_copy));
+    }
+    assert!(!followed.iter().any(|it| rack.coordinator.directory().follower(*it, leaving).is_some()));
+}
+
+#[test]
 fn what_went_wrong_at_a_node_is_counted() {
     let mut rack = followed();
     let mishaps = |rack: &Rack| rack.coordinator.nodes(rack.now_us).next().unwrap().mishaps;

@@ -524,9 +524,8 @@ impl World {
         let now_us = self.control.drift.at(self.now_us);
         let coordinator = Coordinator::new(directory, terms(), policy, now_us);
         let coordinator = coordinator.with_balancing(balancing(), now_us);
-        // A copy that cools is given up, perhaps when it is needed.
-        let relieves = self.plan.copies > 1 && self.plan.loss_at.is_none();
-        let coordinator = if relieves { coordinator.with_relief(RELIEF_US, now_us) } else { coordinator };
+        let coordinator =
+            if self.plan.copies > 1 { coordinator.with_relief(RELIEF_US, now_us) } else { coordinator };
         self.control.process = Some(coordinator);
         self.after(0, Event::Tick(Party::Coordinator, self.control.life));
     }
