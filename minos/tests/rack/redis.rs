@@ -166,7 +166,8 @@ fn a_command_may_have_many_keys() {
             let forwarded = || stat(&mut rack.client(number), "forwarded");
             let before = forwarded();
             assert_eq!(say_with(&mut client, "exists", &keys), count);
-            assert_eq!(forwarded() - before, 2, "one part for each other node");
+            // Those of each other node are about a third, in parts of 512.
+            assert!((6..=10).contains(&(forwarded() - before)), "{}", forwarded() - before);
             let values = keys.iter().map(bulk).collect();
             assert_eq!(say_with(&mut client, "mget", &keys), Reply::Elements(b'*', values));
             assert_eq!(say_with(&mut client, if number == 0 { "del" } else { "unlink" }, &keys), count);

@@ -112,7 +112,7 @@ pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
         if !M::Access::IS_BY_THREAD && session.is_peer && input[consumed] == resp::MARK {
             *requests_left -= 1;
             let noted = (&mut session.midway, &mut session.has_changed);
-            let (used, next) = resp::serve_relayed(cx, &input[consumed..], noted, tx);
+            let (used, next) = resp::serve_relayed(cx, &input[consumed..], noted, requests_left, tx);
             consumed += used;
             match next {
                 Next::Continue => continue,

@@ -30,8 +30,6 @@ pub(crate) use readers::News;
 pub(crate) use remote::{Remote, read};
 pub(crate) use routes::{Guard, NOWHERE, Right};
 
-use std::collections::BTreeMap;
-
 use minos_proto::resp::Id;
 
 use crate::ops::{counters::worker_counters, receiving::ReceivePermit};
@@ -105,8 +103,8 @@ pub(crate) struct Forward {
 /// Makes a client's reply of that of another node, or of the line that stands for it.
 pub(crate) type Translate = Box<dyn FnOnce(&[u8]) -> Vec<u8> + Send>;
 
-/// The bytes of a command for each node that it concerns, of those of a command for many keys and the node of each key.
-pub(crate) type Divide = fn(&[u8], &dyn Fn(&[u8]) -> u16) -> BTreeMap<u16, Vec<u8>>;
+/// The commands for the nodes that it concerns, of the bytes of a command for many keys and the node of each key.
+pub(crate) type Divide = fn(&[u8], &dyn Fn(&[u8]) -> u16) -> Vec<(u16, Vec<u8>)>;
 
 impl Forward {
     /// A small command for one node, whose bytes its caller fills in.

@@ -7,17 +7,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use minos_base::SizeClass;
 use minos_engine::Mode;
-use minos_proto::resp::{Flag, Id, Keys, compose, unsigned};
+use minos_proto::resp::{Flag, Id, Keys, Version, compose, unsigned};
 
 use super::{
-    call::{Call, Done, Failure, Interrupt, end, fail, pause},
+    call::{Call, Done, Failure, end, fail, pause},
     execute::{all_keys, keys_left},
-    relayed::{self, Kind, Midway, array, frame, put_watched},
+    relayed::{self, Kind, Midway, PART_KEYS, array, frame, put_watched},
     scan, scratch, server,
-    session::{Part, RespSession, Transaction, Unique, Watched},
+    session::{RespSession, Transaction, Unique, Watched},
 };
 use crate::{
-    ops::{Context, Next, Placement},
+    ops::{Context, Fetch, Next, Placement},
     rack::{Forward, Intent, NOT_OWNER, NOWHERE, Owner, RackView, Translate},
 };
 
@@ -64,10 +64,10 @@ fn with_keys<M: Mode, P: Placement>(
     rack: &RackView<M>,
     session: &mut RespSession,
     call: &Call<'_>,
-    tx: &[u8],
+    tx: &mut Vec<u8>,
 ) -> Option<Done<M>> {
     let place = |key| rack.elsewhere(key, || intent(call));
-    if session.progress.part.is_some() {
+    if session.progress.own.is_some() {
         let places: Vec<Option<Owner>> = all_keys(call).map(place).collect();
         return Some(divide(cx, session, call, &places, tx));
     }
@@ -127,7 +127,7 @@ fn forward<M: Mode, P: Placement>(
     owner: Owner,
     tx: &[u8],
 ) -> Done<M> {
-    let is_single = call.spec.keys.first as i8 == call.spec.keys.last;
+    let is_single = call.spec.keys.is_single();
     let bytes = command(session, call.command.arguments(0))?;
     let returns_value =
         matches!(call.spec.id, Id::GetDel | Id::GetEx | Id::GetSet | Id::GetRange | Id::SubStr | Id::Lcs)
@@ -265,14 +265,14 @@ impl Gather {
     }
 }
 
-/// Executes the part of a command that concerns keys of this node. The rest is divided by node where it leaves, and again
-/// where a node does not own all its keys any more.
+/// Executes a command that is divided among nodes, first what concerns keys of this node. The rest is divided by node where
+/// it leaves, and again where a node does not own all its keys any more.
 fn divide<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut RespSession,
     call: &Call<'_>,
     places: &[Option<Owner>],
-    tx: &[u8],
+    tx: &mut Vec<u8>,
 ) -> Done<M> {
     if !cx.holes.is_empty() {
         return pause(Next::Yield);
@@ -282,16 +282,28 @@ fn divide<M: Mode, P: Placement>(
         return fail(format!("ERR wrong number of arguments for '{}' command", call.spec.name));
     }
     let arguments: Vec<&[u8]> = call.command.arguments(1).collect();
-    let [mut own, mut others] = [(); 2].map(|()| vec![call.argument(0)]);
-    for (place, words) in places.iter().zip(arguments.chunks(step)) {
-        if place.is_some() { &mut others } else { &mut own }.extend(words);
+    let words_of = |keys: &[usize]| {
+        let words = keys.iter().flat_map(|key| &arguments[key * step..(key + 1) * step]).copied();
+        std::iter::once(call.argument(0)).chain(words).collect::<Vec<_>>()
+    };
+    let mut own = session.progress.own.take().unwrap_or_else(|| Box::new(Own::new(places.len())));
+    match own.advance(cx, session.version, places, words_of) {
+        Ok(true) => {}
+        Ok(false) => return go_on_later(session, own, Next::Yield),
+        Err(Some(fetch)) => return go_on_later(session, own, Next::Fetch(fetch)),
+        Err(None) => return fail(ON_THE_MOVE),
     }
-    let bytes = command(session, others.into_iter())?;
-    let own = own_part(cx, session, (own.len() > 1).then_some(&own))?;
+    let Own { is_done, total, .. } = *own;
     let is_count = call.spec.id != Id::MSet;
+    let others: Vec<usize> = (0..places.len()).filter(|key| !is_done[*key]).collect();
+    if others.is_empty() {
+        tx.extend_from_slice(&total.reply(is_count));
+        return Ok(());
+    }
+    let bytes = command(session, words_of(&others).into_iter())?;
     let translate = translated(session, move |said| {
-        let mut total = Total::default();
-        own.into_iter().chain(replies_of(said)).for_each(|reply| total.add(reply));
+        let mut total = total;
+        replies_of(said).for_each(|reply| total.add(reply));
         total.reply(is_count)
     });
     let forward = Forward {
@@ -307,30 +319,60 @@ fn divide<M: Mode, P: Placement>(
     end(Next::Yield)
 }
 
-/// Executes the part of a command that has these words, if this node has one, and returns the reply to it. It goes on where
-/// it has paused, unless keys have moved since.
-fn own_part<M: Mode, P: Placement>(
-    cx: &mut Context<'_, M, P>,
-    session: &mut RespSession,
-    words: Option<&[&[u8]]>,
-) -> Result<Option<Vec<u8>>, Box<Interrupt<M>>> {
-    let body = words.map(|words| {
-        let mut body = Vec::new();
-        array(words.iter().copied(), &mut body);
-        body
-    });
-    let mut part = match (session.progress.part.take(), body) {
-        (None, None) => return Ok(None),
-        (Some(part), Some(body)) if part.body == body => part,
-        (Some(_), _) => return fail(ON_THE_MOVE),
-        (None, Some(body)) => Box::new(Part { body, midway: Midway::of(session.version) }),
-    };
-    match part.midway.execute(cx, &part.body) {
-        None => Ok(Some(part.midway.reply)),
-        Some(fetch) => {
-            (session.progress.done, session.progress.part) = (1, Some(part));
-            pause(Next::Fetch(fetch))
+fn go_on_later<M: Mode>(session: &mut RespSession, own: Box<Own>, next: Next<M>) -> Done<M> {
+    (session.progress.done, session.progress.own) = (1, Some(own));
+    pause(next)
+}
+
+/// How far this node has come with its own keys of a command that is divided.
+pub(super) struct Own {
+    /// Of each key of the command.
+    is_done: Vec<bool>,
+    total: Total,
+    /// The keys that are under way, and the command with these, as an array of bulk strings.
+    step: Option<(Vec<usize>, Vec<u8>, Midway)>,
+}
+
+impl Own {
+    fn new(keys: usize) -> Self {
+        Self { is_done: vec![false; keys], total: Total::default(), step: None }
+    }
+
+    /// Executes the command with some of the keys that this node owns; true if none is left.
+    ///
+    /// # Errors
+    /// It pauses; or, without a fetch, keys that are under way have moved.
+    fn advance<'a, M: Mode, P: Placement>(
+        &mut self,
+        cx: &mut Context<'_, M, P>,
+        version: Version,
+        places: &[Option<Owner>],
+        words_of: impl Fn(&[usize]) -> Vec<&'a [u8]>,
+    ) -> Result<bool, Option<Box<Fetch<M>>>> {
+        let left = |is_done: &[bool]| -> Vec<usize> {
+            let is_left = |key: &usize| places[*key].is_none() && !is_done[*key];
+            (0..places.len()).filter(is_left).take(PART_KEYS + 1).collect()
+        };
+        let (keys, body, mut midway) = self.step.take().unwrap_or_else(|| {
+            let mut keys = left(&self.is_done);
+            keys.truncate(PART_KEYS);
+            let mut body = Vec::new();
+            array(words_of(&keys).into_iter(), &mut body);
+            (keys, body, Midway::of(version))
+        });
+        if keys.is_empty() {
+            return Ok(true);
         }
+        if keys.iter().any(|key| places[*key].is_some()) {
+            return Err(None);
+        }
+        if let Some(fetch) = midway.execute(cx, &body) {
+            self.step = Some((keys, body, midway));
+            return Err(Some(fetch));
+        }
+        self.total.add(midway.reply);
+        keys.iter().for_each(|key| self.is_done[*key] = true);
+        Ok(left(&self.is_done).is_empty())
     }
 }
 
@@ -643,7 +685,7 @@ mod tests {
     use minos_proto::resp::{Parsed, Version, parse};
 
     use super::{
-        super::{serve::CHECKED, tests::in_rack_of_two},
+        super::{call::Interrupt, serve::CHECKED, tests::in_rack_of_two},
         *,
     };
 
@@ -690,25 +732,50 @@ mod tests {
     }
 
     #[test]
-    fn a_divided_command_goes_on_only_with_the_same_keys() {
+    fn a_divided_command_goes_on_if_its_keys_under_way_are_still_here() {
         in_rack_of_two(|cx, view, [own, other]| {
-            let mut del = |part: &[&str], now: &[&str]| {
+            let mut del = |under_way: &[usize], now: &[&str]| {
                 let mut session = RespSession::new(CHECKED, usize::MAX, 1, None);
-                let part = Part { body: words(part), midway: Midway::of(Version::Two) };
-                (session.progress.done, session.progress.part) = (1, Some(Box::new(part)));
+                let keys: Vec<&str> = under_way.iter().map(|key| now[key + 1]).collect();
+                let body = words(&[&["del"], &keys[..]].concat());
+                let step = Some((under_way.to_vec(), body, Midway::of(Version::Two)));
+                let own = Own { step, ..Own::new(now.len() - 1) };
+                (session.progress.done, session.progress.own) = (1, Some(Box::new(own)));
                 let done = execute(cx, view, &mut session, &call(&words(now)), &mut Vec::new());
-                let is_refused = match done {
-                    Some(Err(interrupt)) => {
-                        matches!(*interrupt, Interrupt::Error(text) if *text == *ON_THE_MOVE.as_bytes())
-                    }
-                    _ => panic!("it is executed as one that begins"),
+                let went_on = match done {
+                    Some(Err(interrupt)) => match *interrupt {
+                        Interrupt::Error(text) => {
+                            assert_eq!(*text, *ON_THE_MOVE.as_bytes());
+                            None
+                        }
+                        _ => Some(session.progress.own.is_some()),
+                    },
+                    Some(Ok(())) => Some(false),
+                    None => panic!("it is executed as one that begins"),
                 };
-                (is_refused, cx.holes.take().len())
+                (went_on, cx.holes.take().len())
             };
-            assert_eq!(del(&["del", own], &["del", own, other]), (false, 1));
-            assert_eq!(del(&["del", own, other], &["del", own, other]), (true, 0), "one has gone");
-            assert_eq!(del(&["del", own], &["del", own, own]), (true, 0), "one has come");
-            assert_eq!(del(&["del", other], &["del", other, other]), (true, 0), "all have gone");
+            assert_eq!(del(&[0], &["del", own, other]), (Some(false), 1));
+            assert_eq!(del(&[0], &["del", own, own]), (Some(true), 0), "one has come");
+            assert_eq!(del(&[0, 1], &["del", own, own]), (Some(false), 0), "all are here");
+            assert_eq!(del(&[0, 1], &["del", own, other]), (None, 0), "one has gone");
+            assert_eq!(del(&[0], &["del", other, other]), (None, 0), "all have gone");
+        });
+    }
+
+    #[test]
+    fn a_command_with_many_keys_of_this_node_lets_others_in() {
+        in_rack_of_two(|cx, view, [own, other]| {
+            let mut session = RespSession::new(CHECKED, usize::MAX, 1, None);
+            let mut line = vec!["exists"; 1];
+            line.extend(vec![own; 2 * PART_KEYS + 1]);
+            line.push(other);
+            let (command, mut turns) = (words(&line), 0);
+            while cx.holes.is_empty() {
+                let _ = execute(cx, view, &mut session, &call(&command), &mut Vec::new());
+                turns += 1;
+            }
+            assert_eq!(turns, 3);
         });
     }
 

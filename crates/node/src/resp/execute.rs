@@ -258,7 +258,7 @@ fn check<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Fail
     }
     let keys = call.spec.keys;
     if keys.first > 0 {
-        let is_one = keys.last == keys.first as i8;
+        let is_one = keys.is_single();
         let bad = match is_one {
             true => bad_key(cx, call.argument(usize::from(keys.first))),
             false => {

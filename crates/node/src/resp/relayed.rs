@@ -10,7 +10,7 @@
 //!
 //! Numbers are little-endian, commands arrays of bulk strings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use minos_base::{SizeClass, limits::BURST_MAX};
 use minos_engine::{Mode, Pinned};
@@ -37,6 +37,8 @@ const HEAD_BYTES: usize = 7;
 const LINE_ENDS: &[u8] = b"\r\n\r\n";
 const MALFORMED: &[u8] = b"SERVER_ERROR a node of the rack has sent no command\r\n";
 const TOO_LONG: &[u8] = b"SERVER_ERROR the reply is too long for a node of the rack\r\n";
+/// Keys of a command for many that are served before other connections are.
+pub(super) const PART_KEYS: usize = 512;
 /// Longest reply to a command, some of whose bytes stand around it.
 const REPLY_BYTES_MAX: usize = minos_base::VALUE_BYTES_MAX as usize;
 
@@ -62,20 +64,33 @@ pub(super) fn array<'a>(words: impl ExactSizeIterator<Item = &'a [u8]>, bytes: &
     words.for_each(|word| compose::bulk(bytes, word));
 }
 
-/// Divides the frame of a command for many keys by their nodes.
-pub(super) fn divide(bytes: &[u8], node_of: &dyn Fn(&[u8]) -> u16) -> BTreeMap<u16, Vec<u8>> {
+/// Divides the frame of a command for many keys by their nodes. A node gets several if it has more than [`PART_KEYS`].
+pub(super) fn divide(bytes: &[u8], node_of: &dyn Fn(&[u8]) -> u16) -> Vec<(u16, Vec<u8>)> {
     let whole = Frame::of(bytes).ok().and_then(|Frame { version, body, .. }| match parse(body, &CHECKED) {
         Parsed::Command(command, _) => Some((version, Call::of(command)?)),
         _ => None,
     });
     let Some((version, call)) = whole else { unreachable!("this node has made it") };
     let arguments: Vec<&[u8]> = call.command.arguments(1).collect();
-    let mut parts: BTreeMap<u16, Vec<&[u8]>> = BTreeMap::new();
-    for words in arguments.chunks(usize::from(call.spec.keys.step.max(1))) {
-        parts.entry(node_of(words[0])).or_insert_with(|| vec![call.argument(0)]).extend(words);
+    let step = usize::from(call.spec.keys.step.max(1));
+    // The last value of a key holds, whichever part comes first.
+    let has_values = step > 1;
+    let last: HashMap<&[u8], usize> =
+        arguments.chunks(step).enumerate().filter(|_| has_values).map(|(at, words)| (words[0], at)).collect();
+    let mut of_nodes: BTreeMap<u16, Vec<&[u8]>> = BTreeMap::new();
+    for (at, words) in arguments.chunks(step).enumerate() {
+        if !has_values || last[words[0]] == at {
+            of_nodes.entry(node_of(words[0])).or_default().extend(words);
+        }
     }
-    let frame_of = |words: Vec<&[u8]>| frame(version, Kind::Command, |bytes| array(words.into_iter(), bytes));
-    parts.into_iter().map(|(node, words)| (node, frame_of(words))).collect()
+    let frame_of = |words: &[&[u8]]| {
+        let words: Vec<&[u8]> = std::iter::once(call.argument(0)).chain(words.iter().copied()).collect();
+        frame(version, Kind::Command, |bytes| array(words.into_iter(), bytes))
+    };
+    let parts = of_nodes
+        .iter()
+        .flat_map(|(node, words)| words.chunks(step * PART_KEYS).map(|words| (*node, frame_of(words))));
+    parts.collect()
 }
 
 /// Appends a key that a client watches.
@@ -92,11 +107,13 @@ pub(crate) struct Midway {
     pub(super) reply: Vec<u8>,
 }
 
-/// Executes the frame at the front of `input`, from where it has paused; returns its bytes, none if it pauses.
+/// Executes the frame at the front of `input`, from where it has paused; returns its bytes, none if it pauses. Each of its
+/// keys is one of the requests left.
 pub(crate) fn serve<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     input: &[u8],
     (midway, has_changed): (&mut Option<Box<Midway>>, &mut bool),
+    requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
     let Frame { version, kind, body } = match Frame::of(input) {
@@ -106,7 +123,7 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     let bytes = HEAD_BYTES + body.len();
     let mut command = midway.take().map_or_else(|| Midway::of(version), |midway| *midway);
     let answer = match kind {
-        0 => command.answer(cx, body),
+        0 => command.answer(cx, body, requests_left),
         _ => transaction(cx, &mut command.session, body),
     };
     *has_changed |= command.session.has_changed;
@@ -216,11 +233,19 @@ impl Midway {
         Self { session: RespSession::relayed(version), reply: Vec::new() }
     }
 
-    fn answer<M: Mode, P: Placement>(&mut self, cx: &mut Context<'_, M, P>, body: &[u8]) -> Answered<M> {
+    fn answer<M: Mode, P: Placement>(
+        &mut self,
+        cx: &mut Context<'_, M, P>,
+        body: &[u8],
+        requests_left: &mut usize,
+    ) -> Answered<M> {
         let Parsed::Command(command, _) = parse(body, &CHECKED) else {
             return Ok(Answer::Refused(MALFORMED));
         };
         let Some(call) = Call::of(command) else { return Ok(Answer::Refused(MALFORMED)) };
+        if !call.spec.keys.is_single() {
+            *requests_left = requests_left.saturating_sub(all_keys(&call).count());
+        }
         let is_write = call.spec.flags.has(Flag::WRITE);
         let (done, intent) =
             (self.session.progress.done, if is_write { Intent::Change } else { Intent::Read });
@@ -385,10 +410,14 @@ mod tests {
         };
         let node_of = |key: &[u8]| u16::from(key[0] - b'a');
         let parts = divide(&frame_of("MSET a 1 c 2 a 3 b c"), &node_of);
-        let expected = [(0, "MSET a 1 a 3"), (1, "MSET b c"), (2, "MSET c 2")];
-        assert_eq!(parts, BTreeMap::from(expected.map(|(node, line)| (node, frame_of(line)))));
+        // The parts may come in any order: the last value of a key is the only one.
+        let expected = [(0, "MSET a 3"), (1, "MSET b c"), (2, "MSET c 2")];
+        assert_eq!(parts, expected.map(|(node, line)| (node, frame_of(line))));
         let whole = frame_of("del b2 b1");
-        assert_eq!(divide(&whole, &node_of), BTreeMap::from([(1, whole)]));
+        assert_eq!(divide(&whole, &node_of), [(1, whole)]);
+        let many =
+            |keys| frame_of(&["TOUCH"].into_iter().chain(vec!["c"; keys]).collect::<Vec<_>>().join(" "));
+        assert_eq!(divide(&many(PART_KEYS + 3), &node_of), [(2, many(PART_KEYS)), (2, many(3))]);
     }
 
     #[test]
@@ -425,7 +454,7 @@ mod tests {
                 let mut midway = Midway::of(Version::Two);
                 midway.session.progress.done = done;
                 let (mut midway, mut tx) = (Some(Box::new(midway)), Vec::new());
-                let (used, _) = serve(cx, &del, (&mut midway, &mut false), &mut tx);
+                let (used, _) = serve(cx, &del, (&mut midway, &mut false), &mut 64, &mut tx);
                 assert_eq!((used, midway.is_some()), (del.len(), false));
                 tx
             };

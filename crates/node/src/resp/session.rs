@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use minos_base::KeyHash;
 use minos_proto::resp::{Limits, Version};
 
-use super::{relayed::Midway, serve::CHECKED, tracking::Tracked};
+use super::{elsewhere::Own, serve::CHECKED, tracking::Tracked};
 use crate::{
     access::Guard,
     server::pause::{Pause, Paused},
@@ -76,14 +76,7 @@ pub(super) struct Progress {
     /// Keys found so far by a walk, as bulk strings.
     pub(super) found: Vec<u8>,
     /// This node's part of a command that is divided among nodes, if that has paused.
-    pub(super) part: Option<Box<Part>>,
-}
-
-/// The part of a command that concerns keys of this node.
-pub(super) struct Part {
-    /// The command with those keys, as an array of bulk strings.
-    pub(super) body: Vec<u8>,
-    pub(super) midway: Midway,
+    pub(super) own: Option<Box<Own>>,
 }
 
 /// Whether the client wants replies.
