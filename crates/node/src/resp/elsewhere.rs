@@ -349,13 +349,8 @@ impl Own {
         places: &[Option<Owner>],
         words_of: impl Fn(&[usize]) -> Vec<&'a [u8]>,
     ) -> Result<bool, Option<Box<Fetch<M>>>> {
-        let left = |is_done: &[bool]| -> Vec<usize> {
-            let is_left = |key: &usize| places[*key].is_none() && !is_done[*key];
-            (0..places.len()).filter(is_left).take(PART_KEYS + 1).collect()
-        };
         let (keys, body, mut midway) = self.step.take().unwrap_or_else(|| {
-            let mut keys = left(&self.is_done);
-            keys.truncate(PART_KEYS);
+            let keys: Vec<usize> = self.keys_left(places).take(PART_KEYS).collect();
             let mut body = Vec::new();
             array(words_of(&keys).into_iter(), &mut body);
             (keys, body, Midway::of(version))
@@ -372,7 +367,13 @@ impl Own {
         }
         self.total.add(midway.reply);
         keys.iter().for_each(|key| self.is_done[*key] = true);
-        Ok(left(&self.is_done).is_empty())
+        Ok(self.keys_left(places).next().is_none())
+    }
+
+    /// The keys of this node with which nothing has been done yet.
+    fn keys_left(&self, places: &[Option<Owner>]) -> impl Iterator<Item = usize> {
+        let is_left = |key: &usize| places[*key].is_none() && !self.is_done[*key];
+        (0..places.len()).filter(is_left)
     }
 }
 

@@ -492,7 +492,11 @@ impl Leading {
 
     /// Tells the log which nodes have a lease now, and which have lost it.
     fn tell_of_leases(&mut self) {
-        let leased: BTreeSet<_> = self.coordinator.leased(self.now_us()).collect();
+        let now_us = self.now_us();
+        if self.coordinator.leased(now_us).eq(self.leased.iter().copied()) {
+            return;
+        }
+        let leased: BTreeSet<_> = self.coordinator.leased(now_us).collect();
         for node in leased.difference(&self.leased) {
             tracing::info!(node = node.0, "a node has a lease");
         }
