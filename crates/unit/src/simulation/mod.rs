@@ -249,7 +249,7 @@ fn control_without_safety_a_follower_becomes_the_owner_too_early() {
 #[test]
 fn control_without_its_confirmation_a_node_becomes_the_owner_of_what_it_lacks() {
     // The seeds before find nothing.
-    must_end_with("only", 450, losing_an_owner(), Safeguard::Confirmation);
+    must_end_with("only", 680, losing_an_owner(), Safeguard::Confirmation);
 }
 
 #[test]
