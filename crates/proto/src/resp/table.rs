@@ -104,7 +104,7 @@ impl Keys {
     const PAIRS: Self = Self { first: 1, last: -1, step: 2 };
     const SECOND: Self = Self { first: 2, last: 2, step: 1 };
 
-    /// True if there is one key, however many arguments there are.
+    /// True if there is one key at most, however many arguments there are.
     pub fn is_single(self) -> bool {
         self.last == self.first as i8
     }
