@@ -47,6 +47,7 @@ pub struct ExtentPin {
 
 impl ExtentPin {
     /// The chunk; it is neither written nor freed until the claim is released.
+    #[inline]
     pub fn chunk(&self) -> Offset {
         self.chunk
     }
@@ -122,6 +123,7 @@ impl Extents {
     }
 
     /// The chunk of an extent; `None` if it was evicted or released.
+    #[inline]
     pub fn chunk(&self, id: ExtentId) -> Option<Offset> {
         self.linked(id).map(|slot| self.slots[slot as usize].chunk)
     }

@@ -62,6 +62,7 @@ impl Poller for Epoll {
         Ok(())
     }
 
+    #[inline]
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

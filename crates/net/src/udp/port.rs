@@ -173,6 +173,7 @@ impl UdpPort {
 }
 
 impl AsFd for UdpPort {
+    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

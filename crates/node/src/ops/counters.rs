@@ -33,6 +33,7 @@ impl Counter {
         }
     }
 
+    #[inline]
     pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -109,6 +109,7 @@ impl Mailbox {
     }
 
     /// True until the control thread is called.
+    #[inline]
     pub(crate) fn rests(&self) -> bool {
         self.rests.load(Relaxed)
     }

@@ -14,7 +14,7 @@ use std::{
 
 use minos_base::limits::BURST_MAX;
 use minos_engine::{Access, Engine, Mode};
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(test), not(fuzzing)))]
 use minos_engine::{CacheMode, StoreMode};
 use minos_net::{Address, Io, Kernel, Listener, Waker};
 use minos_sched::{SharedHistogram, WorkerId};
@@ -110,11 +110,12 @@ pub enum StartError {
 pub struct ThreadPanicked;
 
 /// Starts a server over a table in mode `M`.
-#[cfg(debug_assertions)]
+#[cfg(all(debug_assertions, not(test), not(fuzzing)))]
 type Start<M> = fn(ServerConfig, Arc<Engine<M>>) -> Result<Server, StartError>;
 
-/// Compiles the server here, once for the program and all tests. Optimized builds share no generic code.
-#[cfg(debug_assertions)]
+/// Compiles the server here, once for the program and all tests beside these. Optimized builds share no generic code,
+/// and fuzzing starts no server.
+#[cfg(all(debug_assertions, not(test), not(fuzzing)))]
 #[used]
 static COMPILED_HERE: (Start<CacheMode>, Start<StoreMode>) = (Server::start, Server::start);
 

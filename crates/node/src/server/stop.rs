@@ -47,6 +47,7 @@ impl Stop {
     }
 
     /// True if a stop was requested.
+    #[inline]
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }

@@ -46,6 +46,7 @@ impl<M: Mode> Transfer<M> {
     }
 
     /// Bytes left to move, by which a large worker orders its transfers.
+    #[inline]
     pub(crate) fn remaining_bytes(&self) -> usize {
         match &self.work {
             Work::Send { item, tail, sent_bytes } => {
