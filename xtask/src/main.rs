@@ -63,8 +63,6 @@ enum Task {
     /// Write the tables of docs/reproduction.md and docs/effect.md: the papers' claims beside the numbers of
     /// the figures' CSV files
     Reproduce,
-    /// Test the program built without the cargo feature `lab`
-    Product,
     /// Explore the models of locks, rings and versions
     Loom,
     /// Show that tests fail where the part of the program is left out that they are there for
@@ -168,7 +166,6 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Deny => deny::check(),
         Task::Tidy { bless, raise } => tidy::run(bless, raise),
         Task::Reproduce => reproduce::run(),
-        Task::Product => suites::product(totals),
         Task::Loom => suites::loom(totals),
         Task::Control => suites::control(),
         Task::Tsan => suites::tsan(totals),

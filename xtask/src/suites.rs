@@ -22,8 +22,17 @@ const UNSAFE_CRATES: &[&str] = &["-pminos-sync", "-pminos-region", "-pminos-engi
 const HUGE_TESTS: &str = "65536";
 /// The server's tests that need nothing but the server. Named within the workspace, because with `-p` dependencies
 /// would have other features, and be built once more.
-const SERVER_TESTS: [&str; 7] =
-    ["test", "--workspace", "--test", "limits", "--test", "linearizability", "--no-fail-fast"];
+const SERVER_TESTS: [&str; 9] = [
+    "test",
+    "--workspace",
+    "--test",
+    "limits",
+    "--test",
+    "linearizability",
+    "--test",
+    "product",
+    "--no-fail-fast",
+];
 const FUZZ_TARGETS: [&str; 13] = [
     "memcache_parse",
     "memcache_packet",
@@ -64,12 +73,6 @@ pub(crate) fn cargo_apart(folder: &str, flags: &str, arguments: &[&str]) -> Comm
 pub(crate) fn loom(totals: &mut Totals) -> anyhow::Result<()> {
     let arguments = ["test", "--release", "-p", "minos-sync", "--lib", "loom"];
     run_tests(&mut cargo_apart("loom", "--cfg loom", &arguments), totals)
-}
-
-/// The program without the cargo feature `lab`. In a folder of its own, because others expect the whole program.
-pub(crate) fn product(totals: &mut Totals) -> anyhow::Result<()> {
-    let arguments = ["test", "-p", "minos", "--no-default-features", "--test", "product"];
-    run_tests(&mut cargo_apart("product", "", &arguments), totals)
 }
 
 /// A part left out of the program, and the tests that must notice: the file, and the start of their names.
@@ -185,7 +188,8 @@ impl Sanitizer {
         self.cargo(&[&["test"], self.crates, &["--lib"], self.tests].concat())
     }
 
-    /// The build of the server without what it does not need, which would take a minute more.
+    /// The build of the server without its laboratory, which would take a minute more. That it can be left out is
+    /// among the tests.
     fn server(&self) -> Command {
         self.cargo(&["build", "-p", "minos", "--no-default-features"])
     }

@@ -77,7 +77,7 @@ const QUICK: [Part; 3] = [
     },
 ];
 
-const GATE: [Part; 10] = [
+const GATE: [Part; 9] = [
     Part {
         name: "long",
         shows: "the long tests of all crates",
@@ -119,13 +119,6 @@ const GATE: [Part; 10] = [
         repeat: "cargo xtask instructions",
         builds: None,
         run: |totals| checked(totals, instructions::compare),
-    },
-    Part {
-        name: "product",
-        shows: "server and clients without the laboratory",
-        repeat: "cargo xtask product",
-        builds: Some("target/product"),
-        run: suites::product,
     },
     Part {
         name: "tsan",
