@@ -96,7 +96,16 @@ impl ServerArgs {
         };
         match server.strip_prefix("memcached://") {
             Some(address) => Plain::connect(address, self.timeout).map(Remote::Plain),
-            None => self.connect_native(&server, self.timeout).map(Remote::Native),
+            None => {
+                self.connect_native(&server, self.timeout).map(Remote::Native).map_err(|error| {
+                    match error.downcast_ref() {
+                        Some(Error::TimedOut { .. }) if !server.contains("://") => {
+                            anyhow!("{error:#}; without --native it is memcached://{server}")
+                        }
+                        _ => error,
+                    }
+                })
+            }
         }
     }
 

@@ -320,6 +320,7 @@ fn errors_are_said_in_words() {
     let (exit, said) = output(&["get", "a", "--server", "127.0.0.1:9", "--timeout", "50ms"]);
     assert_eq!(exit, Some(2));
     assert!(said.contains("cannot use the server 127.0.0.1:9: no answer in time"), "{said}");
+    assert!(said.contains("memcached://127.0.0.1:9"), "{said}");
     let (exit, said) = output(&["get", "a", "--server", "redis://x"]);
     assert_eq!(exit, Some(2));
     assert!(said.contains("expected minos://HOST:PORT"), "{said}");

@@ -138,7 +138,7 @@ fn serve_until_stopped(
 ) -> anyhow::Result<Arc<Upgrade>> {
     // Set up before any client can find the server and stop it.
     let signals = Signals::new(TERM_SIGNALS.iter().chain(&[SIGUSR2]))?;
-    let upgrade = Arc::new(Upgrade::new(options)?);
+    let upgrade = Arc::new(Upgrade::new(options));
     let reload = options.security.files(&config);
     if reload.is_some() {
         // Without a file to read again it ends the process, as ever.

@@ -13,8 +13,8 @@ use super::ServeOptions;
 
 /// The program that takes over if SIGUSR2 asks for it.
 pub(super) struct Upgrade {
-    /// Its path, of which the file may be another one by then.
-    program: PathBuf,
+    /// Its path, of which the file may be another one by then. Unknown where /proc is not mounted.
+    program: io::Result<PathBuf>,
     arguments: Vec<OsString>,
     keeps_items: bool,
     /// The process has given up rights that it had at its start.
@@ -24,14 +24,14 @@ pub(super) struct Upgrade {
 
 impl Upgrade {
     /// The same program with the same arguments.
-    pub(super) fn new(options: &ServeOptions) -> io::Result<Self> {
-        Ok(Self {
-            program: std::env::current_exe()?,
+    pub(super) fn new(options: &ServeOptions) -> Self {
+        Self {
+            program: std::env::current_exe(),
             arguments: std::env::args_os().skip(1).collect(),
             keeps_items: options.region.is_some() || options.flash.flash.is_some(),
             is_confined: options.security.is_confined(),
             is_asked: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Prepares the upgrade; true if the server is to stop for it.
@@ -44,6 +44,10 @@ impl Upgrade {
             tracing::error!("SIGUSR2: after --user or --sandbox no other program can be started");
             return false;
         }
+        if let Err(error) = &self.program {
+            tracing::error!(%error, "SIGUSR2: the path of the program is not known");
+            return false;
+        }
         match keep_listeners() {
             Ok(()) => self.is_asked.store(true, Relaxed),
             Err(error) => tracing::error!(%error, "SIGUSR2: cannot keep the listening sockets"),
@@ -53,9 +57,9 @@ impl Upgrade {
 
     /// Runs the program if it was asked for. To be called when everything is closed.
     pub(super) fn run_if_asked(&self) {
-        if self.is_asked.load(Relaxed) {
-            tracing::info!(program = %self.program.display(), "starting the new program");
-            replace_process(&self.program, &self.arguments);
+        if let (true, Ok(program)) = (self.is_asked.load(Relaxed), &self.program) {
+            tracing::info!(program = %program.display(), "starting the new program");
+            replace_process(program, &self.arguments);
         }
     }
 }
