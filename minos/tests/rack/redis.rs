@@ -2,6 +2,7 @@
 
 #[path = "../resp_differential/cold.rs"]
 mod cold;
+mod keys;
 #[path = "../resp_differential/wire.rs"]
 mod wire;
 
