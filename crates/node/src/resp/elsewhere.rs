@@ -15,7 +15,7 @@ use super::{
     relayed::{self, Kind, Midway, PART_KEYS, array, frame, put_watched},
     scan, scratch, server,
     session::{RespSession, Transaction, Unique, Watched},
-    walks,
+    tracking, walks,
 };
 use crate::{
     ops::{Context, Fetch, Next, Placement},
@@ -25,7 +25,6 @@ use crate::{
 /// Redis Cluster's words.
 pub(super) const OTHER_SLOTS: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 pub(super) const ON_THE_MOVE: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
-const NO_TRACKING: &str = "ERR CLIENT TRACKING is not supported in a rack";
 const NO_WALK: &str = "ERR a transaction in a rack has no commands about all keys";
 const ONLY_KEYS: &str = "ERR a transaction for another node of the rack has only commands with keys";
 const FRAME_TOO_LONG: &str = "ERR the command is too long for a node of the rack: it exceeds --max-buffer";
@@ -48,15 +47,14 @@ pub(super) fn execute<M: Mode, P: Placement>(
         Id::DbSize => Some(size(cx, rack, session, call, tx)),
         Id::Scan => walks::scan(cx, rack, session, call, tx),
         Id::KeysOf => Some(walks::keys(cx, rack, session, call, tx)),
-        Id::ClientTracking if call.is(2, "on") => Some(fail(NO_TRACKING)),
         _ if call.spec.keys == Keys::NONE => None,
         _ => with_keys(cx, rack, session, call, tx),
     }
 }
 
 /// What a command does with its keys.
-fn intent(call: &Call<'_>) -> Intent {
-    if call.spec.flags.has(Flag::WRITE) { Intent::Change } else { Intent::ReadCopy }
+fn intent(session: &RespSession, call: &Call<'_>) -> Intent {
+    if call.spec.flags.has(Flag::WRITE) { Intent::Change } else { session.read_intent() }
 }
 
 fn with_keys<M: Mode, P: Placement>(
@@ -66,7 +64,8 @@ fn with_keys<M: Mode, P: Placement>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Option<Done<M>> {
-    let place = |key| rack.elsewhere(key, || intent(call));
+    let intent = intent(session, call);
+    let place = |key| rack.elsewhere(key, || intent);
     if session.progress.own.is_some() {
         let places: Vec<Option<Owner>> = all_keys(call).map(place).collect();
         return Some(divide(cx, session, call, &places, tx));
@@ -139,7 +138,8 @@ fn forward<M: Mode, P: Placement>(
         return pause(Next::Yield);
     }
     let is_read = !call.spec.flags.has(Flag::WRITE);
-    let translate = Some(translated(session, reply_of));
+    let changed = all_keys(call).filter(|_| !is_read);
+    let translate = Some(tracking::told_at_once(cx, session, changed, translated(session, reply_of)));
     cx.holes.push(
         tx.len(),
         Some(hash),
@@ -314,13 +314,15 @@ fn divide<M: Mode, P: Placement>(
         replies_of(said).for_each(|reply| total.add(reply));
         total.reply(is_count)
     });
+    let is_read = !call.spec.flags.has(Flag::WRITE);
+    let changed = others.iter().filter(|_| !is_read).map(|key| arguments[key * step]);
     let forward = Forward {
         is_large: !cx.placement.serves(SizeClass::of(bytes.len() as u64)),
-        is_read: !call.spec.flags.has(Flag::WRITE),
+        is_read,
         divide: Some(relayed::divide),
         command: Some(call.spec.id),
         bytes,
-        translate: Some(translate),
+        translate: Some(tracking::told_at_once(cx, session, changed, translate)),
         ..Forward::to_all(Vec::new())
     };
     cx.holes.push(tx.len(), None, forward);
@@ -581,7 +583,9 @@ fn exec_at<M: Mode, P: Placement>(
         bytes.extend_from_slice(&queued);
     });
     let bytes = within(session, bytes)?;
-    let translate = Some(translated(session, reply_of));
+    let changed = scratch::commands(&queued).filter(|call| call.spec.flags.has(Flag::WRITE));
+    let changed = changed.flat_map(|call| all_keys(&call));
+    let translate = Some(tracking::told_at_once(cx, session, changed, translated(session, reply_of)));
     // Its replies may be large.
     cx.holes.push(
         tx.len(),
