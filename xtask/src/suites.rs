@@ -82,7 +82,7 @@ struct Control {
     tests: &'static str,
 }
 
-const CONTROLS: [Control; 8] = [
+const CONTROLS: [Control; 10] = [
     // Readers do not look whether a writer came between.
     Control { left_out: "version-check", file: "stress", tests: "" },
     // Workers do not give lent connections back.
@@ -98,6 +98,10 @@ const CONTROLS: [Control; 8] = [
     Control { left_out: "hold", file: "native_above_flash", tests: "survive_a_power_loss" },
     // Followers are told of no changes.
     Control { left_out: "followers", file: "rack", tests: "a_stopped_node_is_replaced" },
+    // Nodes tell others of no changes.
+    Control { left_out: "telling", file: "rack", tests: "redis::tracking::clients_are_told" },
+    // Clients are not told that another node was not heard.
+    Control { left_out: "hearing", file: "rack", tests: "redis::tracking::what_a_lost_node" },
     // What changes while a micro-shard is copied is not copied again.
     Control { left_out: "notes", file: "rack_moves", tests: "what_is_written" },
     // Items on flash do not move.

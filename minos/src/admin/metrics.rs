@@ -35,7 +35,7 @@ const GAUGES: &[&str] = &[
     "store_extents", "store_fragmentation", "store_free_bytes", "store_index_bytes", "store_items", "store_key_bytes",
     "store_largest_free_bytes", "store_log_bytes", "store_log_capacity_bytes", "store_memory_bytes",
     "store_overhead_bytes_per_item", "store_pinned", "store_spare_buckets", "store_used_bytes", "store_value_bytes",
-    "threads", "threshold_bytes", "time", "tracking_clients", "tracking_items", "tracking_keys", "tracking_prefixes", "uptime", "worker_kept_bytes_max", "worker_ring", "worker_role", "worker_waiting",
+    "threads", "threshold_bytes", "time", "tracking_clients", "tracking_items", "tracking_keys", "tracking_nodes", "tracking_prefixes", "uptime", "worker_kept_bytes_max", "worker_ring", "worker_role", "worker_waiting",
 ];
 
 /// Prefixes of the families that only grow (counters), except [`GAUGES`].

@@ -15,8 +15,9 @@ use super::{
     timed,
 };
 use crate::ops::{Context, Fetch, Fetched, Lookup, Next, Placement, Prefixes};
-use crate::rack::{Forwards, RackView, notes};
+use crate::rack::{Forwards, ORIGIN_MARK, RackView, TELL_MARK, notes};
 use crate::resp;
+use crate::tracking::{Origin, Telling, set_heard_origin};
 
 /// A form of the memcached protocol: how bytes become commands, and outcomes bytes. Bursts are the same in each.
 pub(super) trait Dialect {
@@ -77,11 +78,17 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
+    if session.is_peer {
+        set_heard_origin(session.origin);
+    }
     let (consumed, next) = match session.wire {
         _ if session.guard.is_some() => guarded::serve(cx, session, input, requests_left, tx),
         Some(Wire::Binary) => serve_bursts::<Binary, M, P>(cx, session, input, requests_left, tx),
         _ => serve_bursts::<Text, M, P>(cx, session, input, requests_left, tx),
     };
+    if session.is_peer {
+        set_heard_origin(Origin::default());
+    }
     if cx.holes.is_empty() {
         return (consumed, next);
     }
@@ -97,12 +104,11 @@ pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
 ) -> (usize, Next<M>) {
     let mut consumed = session.swallow(input);
     while consumed < input.len() {
-        if !M::Access::IS_BY_THREAD && session.is_peer && input[consumed] == notes::MARK {
-            let Some((notes, bytes)) = notes::read(&input[consumed..]) else {
+        if !M::Access::IS_BY_THREAD && session.is_peer && is_aside(input[consumed]) {
+            let Some(bytes) = take_aside(cx, session, &input[consumed..]) else {
                 let wanted_bytes = input.len() - consumed + 1;
                 return (consumed, Next::NeedMore { wanted_bytes });
             };
-            cx.store.note_reads(&notes, cx.now);
             consumed += bytes;
             continue;
         }
@@ -128,6 +134,39 @@ pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
         consumed += session.swallow(&input[consumed..]);
     }
     (consumed, Next::Continue)
+}
+
+/// True if a node says with this byte something else than a command.
+#[inline]
+fn is_aside(mark: u8) -> bool {
+    matches!(mark, notes::MARK | ORIGIN_MARK | TELL_MARK)
+}
+
+/// Takes in what a node says besides commands at the front of `input`; returns its bytes, or `None` if it has not come
+/// whole.
+fn take_aside<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut MemcacheSession,
+    input: &[u8],
+) -> Option<usize> {
+    match input[0] {
+        ORIGIN_MARK => {
+            let origin = input[1..].first_chunk()?;
+            session.origin = Origin(u64::from_le_bytes(*origin));
+            set_heard_origin(session.origin);
+            Some(1 + origin.len())
+        }
+        TELL_MARK => {
+            let asked = cx.admin.tracking().zip(session.seat);
+            session.telling = asked.map(|(tracking, seat)| Telling::begin(tracking, seat));
+            Some(1)
+        }
+        _ => {
+            let (notes, bytes) = notes::read(input)?;
+            cx.store.note_reads(&notes, cx.now);
+            Some(bytes)
+        }
+    }
 }
 
 /// Parses a burst of requests while their index buckets are fetched, then executes it. Returns the number of

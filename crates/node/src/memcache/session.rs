@@ -8,6 +8,7 @@ use super::answer::Answer;
 use crate::access::Guard;
 use crate::ops::{Cold, Context, Facts, Fetch, Next, Work};
 use crate::resp;
+use crate::tracking::{Origin, Seat, Telling};
 
 /// The memcached protocol's state of one connection.
 pub(crate) struct MemcacheSession {
@@ -30,6 +31,12 @@ pub(crate) struct MemcacheSession {
     pub(crate) awaits_hello: bool,
     /// The other end is another node, which forwards only what belongs here.
     pub(crate) is_peer: bool,
+    /// Whose changes its commands make.
+    pub(crate) origin: Origin,
+    /// Where it is at home, if it is another node.
+    pub(crate) seat: Option<Seat>,
+    /// It is told of every change here.
+    pub(crate) telling: Option<Telling>,
     /// The command of a Redis client that it has forwarded, and that waits for flash.
     pub(super) midway: Option<Box<resp::Midway>>,
     /// Who it is, if the server has users.
@@ -61,6 +68,9 @@ impl MemcacheSession {
             has_changed: false,
             awaits_hello: false,
             is_peer: false,
+            origin: Origin::default(),
+            seat: None,
+            telling: None,
             midway: None,
             guard: None,
             goes_on: false,

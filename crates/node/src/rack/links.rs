@@ -16,7 +16,7 @@ use minos_proto::{
 use minos_sealed::{Ends, Keys, Purpose};
 
 use super::{
-    END_OF_FORWARD, Forward, NOT_OWNER, NOWHERE, RackView, Translate,
+    END_OF_FORWARD, Forward, NOT_OWNER, NOWHERE, ORIGIN_MARK, RackView, Translate,
     config::RackConfig,
     holes::{Forwards, Hole},
 };
@@ -24,6 +24,7 @@ use crate::{
     ops::{Admin, Next, receiving::ReceivePermit},
     server::control::Seldom,
     tcp::connection::{Buffer, Connection, Stream},
+    tracking::Origin,
 };
 
 /// Links to each node: one for small commands and one for those that may be large.
@@ -103,6 +104,8 @@ struct Link {
     /// True while a reply arrives for which there is no memory.
     drops: bool,
     waiting: VecDeque<Waiting>,
+    /// The origin that the other end has for the commands behind.
+    origin: Origin,
     /// When bytes last moved.
     moved: Instant,
     /// When it may be tried again.
@@ -210,6 +213,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             permit: None,
             drops: false,
             waiting: VecDeque::new(),
+            origin: Origin::default(),
             moved: now,
             retry: now,
             opening: None,
@@ -298,10 +302,10 @@ impl<M: Mode, P: Poller> Links<M, P> {
             }
             let divided = divide(&forward.bytes, &|key| rack.destination_of(key));
             self.expect_more(part, divided.len() - 1);
-            let Forward { is_large, is_read, .. } = forward;
+            let Forward { is_large, is_read, origin, .. } = forward;
             for (node, bytes) in divided {
                 let divide = Some(divide);
-                let one = Forward { bytes, is_large, is_read, divide, ..Forward::to_all(vec![node]) };
+                let one = Forward { bytes, is_large, is_read, origin, divide, ..Forward::to_all(vec![node]) };
                 self.append(part, one, (rack, now), since);
             }
             return;
@@ -351,6 +355,10 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let link = &mut self.links[number];
         if link.waiting.is_empty() {
             link.moved = now;
+        }
+        if link.origin != forward.origin {
+            link.origin = forward.origin;
+            link.output.append(&[&[ORIGIN_MARK][..], &forward.origin.0.to_le_bytes()].concat());
         }
         link.output.append(&forward.bytes);
         link.output.append(forward.tail);
@@ -712,7 +720,7 @@ impl Link {
         if is_refused {
             self.retry = now + REFUSED_RETRY;
         }
-        self.opening = None;
+        (self.opening, self.origin) = (None, Origin::default());
         (self.output, self.replies, self.drops, self.is_blocked) = Default::default();
         self.input = Vec::new();
         self.permit = None;

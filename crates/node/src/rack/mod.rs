@@ -10,6 +10,7 @@ pub(crate) mod config;
 pub mod coordinator;
 mod frames;
 mod handing;
+mod hearing;
 mod heat;
 mod holes;
 pub(crate) mod links;
@@ -22,6 +23,7 @@ mod routes;
 mod stream;
 
 pub(crate) use attach::{Attacher, memory_path};
+pub(crate) use hearing::Hearing;
 pub(crate) use holes::{Forwards, Holes};
 pub(crate) use links::Links;
 pub(crate) use member::{Driver, Visitors};
@@ -32,7 +34,10 @@ pub(crate) use routes::{Guard, NOWHERE, Right};
 
 use minos_proto::resp::Id;
 
-use crate::ops::{counters::worker_counters, receiving::ReceivePermit};
+use crate::{
+    ops::{counters::worker_counters, receiving::ReceivePermit},
+    tracking::Origin,
+};
 
 worker_counters! {
     /// A worker's counters of what it did for keys of other nodes.
@@ -71,6 +76,11 @@ pub(crate) const END_OF_FORWARD: &[u8] = b"mn\r\n";
 /// The reply to a node that takes this one for the owner of a key.
 pub(crate) const NOT_OWNER: &[u8] = b"SERVER_ERROR this node of the rack does not own the key\r\n";
 
+/// The byte before the origin of the commands behind it on a link, until there is another one.
+pub(crate) const ORIGIN_MARK: u8 = 2;
+/// The byte by which a node asks to be told of every change here.
+pub(crate) const TELL_MARK: u8 = 3;
+
 /// A command for other nodes than the one that has received it.
 pub(crate) struct Forward {
     /// The nodes that execute it, one after another; the reply of the last is the client's.
@@ -85,6 +95,8 @@ pub(crate) struct Forward {
     pub(crate) is_large: bool,
     /// True if it asks for one key of several, so that its reply ends before the last line.
     pub(crate) is_part: bool,
+    /// The connection whose changes these are, if it wants no notices of them.
+    pub(crate) origin: Origin,
     /// True if it changes nothing, so that it may be executed twice.
     pub(crate) is_read: bool,
     /// True if its client expects no reply, not even that it has failed.
@@ -121,6 +133,7 @@ impl Forward {
             bytes: Vec::new(),
             is_large: false,
             is_part: false,
+            origin: Origin::default(),
             is_read: false,
             is_silent: false,
             permit: None,

@@ -119,7 +119,6 @@ impl<M: Mode> Rack<M> {
     }
 
     /// The node at which a key is read.
-    #[cfg(test)]
     pub(crate) fn reader(&self, key: &[u8]) -> u16 {
         self.routes.reader(self.micro_shard(key))
     }
@@ -501,6 +500,11 @@ impl<M: Mode> RackView<M> {
     /// True for the number of this node.
     pub(crate) fn is_node(&self, node: u16) -> bool {
         usize::from(node) == self.rack.config.node
+    }
+
+    /// The number of this node.
+    pub(crate) fn number(&self) -> u16 {
+        self.rack.config.node as u16
     }
 
     /// The numbers of all other nodes.

@@ -15,6 +15,7 @@ use super::{
     relayed::{self, Kind, Midway, PART_KEYS, array, frame, put_watched},
     scan, scratch, server,
     session::{RespSession, Transaction, Unique, Watched},
+    tracking, walks,
 };
 use crate::{
     ops::{Context, Fetch, Next, Placement},
@@ -24,8 +25,6 @@ use crate::{
 /// Redis Cluster's words.
 pub(super) const OTHER_SLOTS: &str = "CROSSSLOT Keys in request don't hash to the same slot";
 pub(super) const ON_THE_MOVE: &str = "TRYAGAIN Multiple keys request during rehashing of slot";
-const NO_KEYS: &str = "ERR KEYS is not supported in a rack: use SCAN";
-const NO_TRACKING: &str = "ERR CLIENT TRACKING is not supported in a rack";
 const NO_WALK: &str = "ERR a transaction in a rack has no commands about all keys";
 const ONLY_KEYS: &str = "ERR a transaction for another node of the rack has only commands with keys";
 const FRAME_TOO_LONG: &str = "ERR the command is too long for a node of the rack: it exceeds --max-buffer";
@@ -46,17 +45,16 @@ pub(super) fn execute<M: Mode, P: Placement>(
         Id::Watch => watch(cx, rack, session, call, tx),
         Id::FlushAll | Id::FlushDb => Some(flush(cx, rack, session, call, tx)),
         Id::DbSize => Some(size(cx, rack, session, call, tx)),
-        Id::Scan => scan(cx, rack, session, call, tx),
-        Id::KeysOf => Some(fail(NO_KEYS)),
-        Id::ClientTracking if call.is(2, "on") => Some(fail(NO_TRACKING)),
+        Id::Scan => walks::scan(cx, rack, session, call, tx),
+        Id::KeysOf => Some(walks::keys(cx, rack, session, call, tx)),
         _ if call.spec.keys == Keys::NONE => None,
         _ => with_keys(cx, rack, session, call, tx),
     }
 }
 
 /// What a command does with its keys.
-fn intent(call: &Call<'_>) -> Intent {
-    if call.spec.flags.has(Flag::WRITE) { Intent::Change } else { Intent::ReadCopy }
+fn intent(session: &RespSession, call: &Call<'_>) -> Intent {
+    if call.spec.flags.has(Flag::WRITE) { Intent::Change } else { session.read_intent() }
 }
 
 fn with_keys<M: Mode, P: Placement>(
@@ -66,7 +64,8 @@ fn with_keys<M: Mode, P: Placement>(
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Option<Done<M>> {
-    let place = |key| rack.elsewhere(key, || intent(call));
+    let intent = intent(session, call);
+    let place = |key| rack.elsewhere(key, || intent);
     if session.progress.own.is_some() {
         let places: Vec<Option<Owner>> = all_keys(call).map(place).collect();
         return Some(divide(cx, session, call, &places, tx));
@@ -139,7 +138,8 @@ fn forward<M: Mode, P: Placement>(
         return pause(Next::Yield);
     }
     let is_read = !call.spec.flags.has(Flag::WRITE);
-    let translate = Some(translated(session, reply_of));
+    let changed = all_keys(call).filter(|_| !is_read);
+    let translate = Some(tracking::told_at_once(cx, session, changed, translated(session, reply_of)));
     cx.holes.push(
         tx.len(),
         Some(hash),
@@ -157,7 +157,7 @@ fn may_leave<M: Mode, P>(cx: &Context<'_, M, P>, hash: minos_base::KeyHash, is_l
 }
 
 /// The frame for a command of these words.
-fn command<'a>(
+pub(super) fn command<'a>(
     session: &RespSession,
     words: impl ExactSizeIterator<Item = &'a [u8]>,
 ) -> Result<Vec<u8>, Failure> {
@@ -170,12 +170,15 @@ fn within(session: &RespSession, frame: Vec<u8>) -> Result<Vec<u8>, Failure> {
 }
 
 /// The reply to a client that wants one.
-fn translated(session: &RespSession, make: impl FnOnce(&[u8]) -> Vec<u8> + Send + 'static) -> Translate {
+pub(super) fn translated(
+    session: &RespSession,
+    make: impl FnOnce(&[u8]) -> Vec<u8> + Send + 'static,
+) -> Translate {
     if session.mutes() { Box::new(|_| Vec::new()) } else { Box::new(make) }
 }
 
 /// The reply to a command that was sent to another node, of what that has said, or this one in its place.
-fn reply_of(said: &[u8]) -> Vec<u8> {
+pub(super) fn reply_of(said: &[u8]) -> Vec<u8> {
     let line_bytes = said.iter().position(|&byte| byte == b'\n').map_or(said.len(), |at| at + 1);
     let (line, value) = said.split_at(line_bytes);
     if line.starts_with(b"VA ") {
@@ -311,13 +314,15 @@ fn divide<M: Mode, P: Placement>(
         replies_of(said).for_each(|reply| total.add(reply));
         total.reply(is_count)
     });
+    let is_read = !call.spec.flags.has(Flag::WRITE);
+    let changed = others.iter().filter(|_| !is_read).map(|key| arguments[key * step]);
     let forward = Forward {
         is_large: !cx.placement.serves(SizeClass::of(bytes.len() as u64)),
-        is_read: !call.spec.flags.has(Flag::WRITE),
+        is_read,
         divide: Some(relayed::divide),
         command: Some(call.spec.id),
         bytes,
-        translate: Some(translate),
+        translate: Some(tracking::told_at_once(cx, session, changed, translate)),
         ..Forward::to_all(Vec::new())
     };
     cx.holes.push(tx.len(), None, forward);
@@ -444,74 +449,6 @@ fn size<M: Mode, P: Placement>(
     }
     tx.extend_from_slice(&reply);
     Ok(())
-}
-
-/// SCAN: each node in turn. The cursor is that of a node, times the number of nodes, and the node.
-fn scan<M: Mode, P: Placement>(
-    cx: &mut Context<'_, M, P>,
-    rack: &RackView<M>,
-    session: &RespSession,
-    call: &Call<'_>,
-    tx: &mut Vec<u8>,
-) -> Option<Done<M>> {
-    let cursor = scan::cursor_of(call.argument(1))?;
-    if !cx.holes.is_empty() {
-        return Some(pause(Next::Yield));
-    }
-    let nodes = rack.others().len() as u64 + 1;
-    let (node, there) = (cursor % nodes, (cursor / nodes).to_string());
-    let words = || call.command.arguments(0).enumerate();
-    let words: Vec<&[u8]> = words().map(|(at, word)| if at == 1 { there.as_bytes() } else { word }).collect();
-    let onward = move |reply: Vec<u8>| with_cursor(&reply, (node, nodes)).unwrap_or(reply);
-    if rack.is_node(node as u16) {
-        let mut body = Vec::new();
-        array(words.into_iter(), &mut body);
-        let mut midway = Midway::of(session.version);
-        if let Some(fetch) = midway.execute(cx, &body) {
-            return Some(pause(Next::Fetch(fetch)));
-        }
-        if midway.reply.first() == Some(&b'-') {
-            cx.counters.resp_failed.count(call.spec.id);
-        }
-        tx.extend_from_slice(&onward(midway.reply));
-        return Some(Ok(()));
-    }
-    let bytes = match command(session, words.into_iter()) {
-        Ok(bytes) => bytes,
-        Err(failure) => return Some(Err(failure.into())),
-    };
-    let translate = Some(translated(session, move |said| onward(reply_of(said))));
-    cx.holes.push(
-        tx.len(),
-        None,
-        Forward {
-            bytes,
-            is_read: true,
-            translate,
-            command: Some(call.spec.id),
-            ..Forward::to_all(vec![node as u16])
-        },
-    );
-    Some(Ok(()))
-}
-
-/// A reply to SCAN of a node with the cursor of the rack; `None` for an error.
-fn with_cursor(reply: &[u8], (node, nodes): (u64, u64)) -> Option<Vec<u8>> {
-    let mut lines = reply.splitn(4, |&byte| byte == b'\n');
-    let (b"*2\r", Some(_), Some(cursor), Some(keys)) =
-        (lines.next()?, lines.next(), lines.next(), lines.next())
-    else {
-        return None;
-    };
-    let next = match unsigned(cursor.trim_ascii_end())? {
-        0 => (node + 1) % nodes,
-        cursor => cursor * nodes + node,
-    };
-    let mut reply = Vec::new();
-    compose::array(&mut reply, 2);
-    compose::bulk(&mut reply, next.to_string().as_bytes());
-    reply.extend_from_slice(keys);
-    Some(reply)
 }
 
 /// WATCH of keys of which another node has some.
@@ -646,7 +583,9 @@ fn exec_at<M: Mode, P: Placement>(
         bytes.extend_from_slice(&queued);
     });
     let bytes = within(session, bytes)?;
-    let translate = Some(translated(session, reply_of));
+    let changed = scratch::commands(&queued).filter(|call| call.spec.flags.has(Flag::WRITE));
+    let changed = changed.flat_map(|call| all_keys(&call));
+    let translate = Some(tracking::told_at_once(cx, session, changed, translated(session, reply_of)));
     // Its replies may be large.
     cx.holes.push(
         tx.len(),
@@ -694,16 +633,6 @@ mod tests {
         super::{call::Interrupt, serve::CHECKED, tests::in_rack_of_two},
         *,
     };
-
-    #[test]
-    fn a_cursor_goes_through_all_nodes() {
-        let reply =
-            |cursor: &str| format!("*2\r\n${}\r\n{cursor}\r\n*1\r\n$1\r\nk\r\n", cursor.len()).into_bytes();
-        for (cursor, node, expected) in [("5", 1, "16"), ("0", 1, "2"), ("0", 2, "0"), ("7", 0, "21")] {
-            assert_eq!(with_cursor(&reply(cursor), (node, 3)), Some(reply(expected)), "{cursor} {node}");
-        }
-        assert_eq!(with_cursor(b"-ERR none\r\n", (0, 3)), None);
-    }
 
     fn words(words: &[&str]) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -15,7 +15,6 @@ use super::{
 use crate::ops::{
     Cold, Context, Facts, Fetch, Found, Head, LINE_END, Lookup, Moment, Next, Placement, Work, find,
 };
-use crate::rack::Intent;
 
 /// What stands before a value. It notes if the item has expired between two seconds: then there is none.
 #[derive(Clone, Copy)]
@@ -64,7 +63,9 @@ pub(super) fn get<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     let key = call.argument(1);
-    let lookup = call.lookup.unwrap_or_else(|| Lookup::of(cx, key, || Intent::ReadCopy));
+    // One that was made before may lead to a copy.
+    let known = call.lookup.filter(|_| session.tracked.is_none() || cx.rack.is_none());
+    let lookup = known.unwrap_or_else(|| Lookup::of(cx, key, || session.read_intent()));
     if cx.rack.is_some() && !cx.holes.may_read(lookup.hash) {
         return pause(Next::Yield);
     }
@@ -93,7 +94,7 @@ pub(super) fn get_many<M: Mode, P: Placement>(
     loop {
         let mut group: ArrayVec<(Lookup<'_>, &[u8]), BURST_MAX> = ArrayVec::new();
         for key in keys.by_ref().take(BURST_MAX) {
-            let lookup = Lookup::of(cx, key, || Intent::ReadCopy);
+            let lookup = Lookup::of(cx, key, || session.read_intent());
             lookup.prefetch(cx);
             group.push((lookup, key));
         }

@@ -35,6 +35,7 @@ mod timed;
 mod together;
 mod tracking;
 mod transaction;
+mod walks;
 
 #[cfg(fuzzing)]
 pub mod fuzz;

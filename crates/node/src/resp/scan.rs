@@ -23,6 +23,8 @@ const SCAN_KEYS_MAX: i64 = 4096;
 /// Attempts of RANDOMKEY to find a bucket with an item, then buckets that it looks at in turn.
 const RANDOM_ATTEMPTS_MAX: u64 = 64;
 
+/// The error of KEYS beyond `--max-buffer`.
+pub(super) const TOO_MANY_KEYS: &str = "ERR more keys match than --max-buffer holds: use SCAN";
 /// Keys above flash that one step of KEYS lists, about.
 const KEYS_AT_ONCE: usize = 256;
 /// Keys above flash among which RANDOMKEY chooses, about.
@@ -109,7 +111,7 @@ fn options<'a>(call: &Call<'a>) -> Result<Options<'a>, Failure> {
     Ok(options)
 }
 
-fn checked_pattern(pattern: &[u8]) -> Result<&[u8], Failure> {
+pub(super) fn checked_pattern(pattern: &[u8]) -> Result<&[u8], Failure> {
     if pattern.len() > glob::PATTERN_BYTES_MAX {
         return Err("ERR pattern is longer than 1024 bytes".into());
     }
@@ -184,7 +186,7 @@ pub(super) fn keys<M: Mode, P: Placement>(
         false => walk(cx, progress.cursor, BUCKETS_MAX, note),
     };
     if found.len() > session.limits.command_bytes_max {
-        return fail("ERR more keys match than --max-buffer holds: use SCAN");
+        return fail(TOO_MANY_KEYS);
     }
     if progress.cursor != 0 {
         return pause(Next::Yield);

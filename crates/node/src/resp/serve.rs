@@ -43,7 +43,10 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     if cx.holes.is_empty() {
         return (consumed, next);
     }
-    (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next, replies: Vec::new() })))
+    let mut holes = cx.holes.take();
+    let origin = cx.rack.map(|rack| session.origin(rack.number())).unwrap_or_default();
+    holes.iter_mut().for_each(|hole| hole.forward.origin = origin);
+    (consumed, Next::Forward(Box::new(Forwards { holes, then: next, replies: Vec::new() })))
 }
 
 fn serve_all<M: Mode, P: Placement>(

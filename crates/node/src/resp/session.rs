@@ -75,6 +75,8 @@ pub(super) struct Progress {
     pub(super) cursor: u64,
     /// Keys found so far by a walk, as bulk strings.
     pub(super) found: Vec<u8>,
+    /// The reply of another node to a step of a walk, once it is there.
+    pub(super) asked: Option<Arc<OnceLock<Vec<u8>>>>,
     /// This node's part of a command that is divided among nodes, if that has paused.
     pub(super) own: Option<Box<Own>>,
 }

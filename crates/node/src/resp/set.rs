@@ -9,6 +9,7 @@ use super::{
     elsewhere,
     execute::{admit, bad_key},
     session::{Discard, RespSession},
+    tracking,
 };
 use crate::ops::{
     self, AnswerStore, Cold, Context, Fetch, LINE_END, LargeStore, LargeStored, Life, Moment, Next,
@@ -367,7 +368,9 @@ fn collect<M: Mode, P: Placement>(
     let command = Some(Id::Set);
     let mut forward = Forward { bytes: head, is_large: true, tail: LINE_END, command, ..Forward::to(owner) };
     forward.bytes.resize(at + bytes as usize, 0);
-    (forward.permit, forward.translate) = (Some(permit), Some(elsewhere::stored(session)));
+    let translate = tracking::told_at_once(cx, session, std::iter::once(key), elsewhere::stored(session));
+    (forward.permit, forward.translate) = (Some(permit), Some(translate));
+    forward.origin = cx.rack.map(|rack| session.origin(rack.number())).unwrap_or_default();
     // Its line end follows the value.
     session.discard = Discard { bytes: LINE_END.len() as u64, bulks: 0 };
     Receive::Away(Work::Collect { forward: Box::new(forward), at })

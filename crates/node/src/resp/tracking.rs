@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use minos_access::Access;
-use minos_base::limits::KEY_BYTES_MAX;
+use minos_base::{KeyHash, limits::KEY_BYTES_MAX};
 use minos_engine::Mode;
 use minos_proto::resp::{Flag, Id, Version, compose, integer};
 
@@ -17,7 +17,8 @@ use super::{
 };
 use crate::{
     ops::{Context, Next},
-    tracking::{Inbox, Notice, Tracker, Tracking, set_origin},
+    rack::{Intent, Translate},
+    tracking::{Inbox, Notice, Origin, Tracker, Tracking, set_origin},
 };
 
 /// The channel of notices to a client of RESP2.
@@ -88,6 +89,18 @@ impl Tracked {
 }
 
 impl RespSession {
+    /// How keys are read: what a client caches is not from a copy, which nobody tells of.
+    #[inline]
+    pub(super) fn read_intent(&self) -> Intent {
+        if self.tracked.is_some() { Intent::Read } else { Intent::ReadCopy }
+    }
+
+    /// As whose changes other nodes mark those of this client, if it is not to be told of them. This node's number is `me`.
+    pub(super) fn origin(&self, me: u16) -> Origin {
+        let is_marked = self.tracked.as_ref().is_some_and(|tracked| tracked.tracker.has_no_loop());
+        if is_marked { Origin::new(me, self.id) } else { Origin::default() }
+    }
+
     /// Marks the changes of the following commands as those of this client, if it is not to be told of them.
     pub(crate) fn mark_changes(&self) {
         if self.tracked.as_ref().is_some_and(|tracked| tracked.tracker.has_no_loop()) {
@@ -180,6 +193,25 @@ pub(super) fn check<M: Mode, P>(
     }
     note_reads(cx, session, call);
     Ok(true)
+}
+
+/// Lets a client that tracks be told of what it changes at another node right behind the reply, as on one server: that node
+/// may tell of it later.
+pub(super) fn told_at_once<'a, M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &RespSession,
+    keys: impl Iterator<Item = &'a [u8]>,
+    translate: Translate,
+) -> Translate {
+    let (Some(tracked), Some(rack)) = (&session.tracked, cx.rack) else { return translate };
+    let (tracking, me) = (Arc::clone(&tracked.tracking), rack.number());
+    let origin = session.origin(me);
+    let keys: Vec<(KeyHash, Box<[u8]>)> = keys.map(|key| (cx.store.hash(key), key.into())).collect();
+    Box::new(move |said| {
+        let reply = translate(said);
+        keys.iter().for_each(|(hash, key)| tracking.tell_change((*hash, key), origin, me));
+        reply
+    })
 }
 
 /// Notes the keys that a command is about to read.

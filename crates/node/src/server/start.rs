@@ -48,7 +48,7 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    rack::{Attacher, Driver, Links, News, Rack, config::RackConfig, memory_path},
+    rack::{Attacher, Driver, Hearing, Links, News, Rack, config::RackConfig, memory_path},
     tcp::{
         queue::RxQueue,
         session::{Protocol, StreamListener},
@@ -304,6 +304,11 @@ impl Server {
             self.spawn("minos-copy".to_owned(), move || copier.run())?;
             self.spawn("minos-member".to_owned(), move || driver.run())?;
             visitors = Some(admits);
+        }
+        if let Some(rack) = shared.rack.as_ref().filter(|_| !shared.config.resp.is_empty()) {
+            let (store, tracking) = (Arc::clone(&shared.store), Arc::clone(&shared.tracking));
+            let hearing = Hearing::new((rack, store, tracking), Arc::clone(&shared.stop), io.poller()?)?;
+            self.spawn("minos-hearing".to_owned(), move || hearing.run())?;
         }
         if let Some(gate) = gate {
             let gate = Gate::new(Arc::clone(shared), gate, io.poller()?, visitors);

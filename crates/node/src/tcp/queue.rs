@@ -14,6 +14,7 @@ use minos_net::{Interest, Io, Poller, Ready, Token, Wait};
 use minos_sync::{Ring, SpinLock};
 
 use super::{connection::Connection, session::Session};
+use crate::tracking::Seat;
 
 /// Requests of one connection served in one visit, so that a pipelining client does not delay the others.
 pub(crate) const VISIT_REQUESTS_MAX: usize = 4 * BURST_MAX;
@@ -240,8 +241,12 @@ impl<I: Io> QueueState<I> {
     fn add(&mut self, connection: Box<Connection>) {
         let connection = self.connections.insert(connection);
         let token = connection.token;
-        if matches!(connection.session, Session::Resp(_)) {
-            connection.registration.seat(token);
+        match &mut connection.session {
+            Session::Resp(_) => connection.registration.seat(token),
+            Session::Memcache(session) if session.awaits_hello || session.is_peer => {
+                session.seat = Some(Seat { queue: connection.home, token });
+            }
+            Session::Memcache(_) => {}
         }
         let has_received = connection.stream.has_received();
         if let Err(error) = self.poller.add(token, connection.stream.as_fd(), Interest::Read) {

@@ -9,8 +9,12 @@ use minos_proto::{
 };
 
 use crate::{
-    ServerConfig, access::Guard, memcache::MemcacheSession, resp::RespSession, server::settings::Tuning,
-    tracking::set_origin,
+    ServerConfig,
+    access::Guard,
+    memcache::MemcacheSession,
+    resp::RespSession,
+    server::settings::Tuning,
+    tracking::{set_heard_origin, set_origin},
 };
 
 /// The protocol of a listener and of the connections that it accepts.
@@ -104,8 +108,10 @@ impl Session {
 
     /// Makes a change that is this client's, if it is not to be told of its own.
     pub(crate) fn as_its_own<R>(&self, change: impl FnOnce() -> R) -> R {
-        let Self::Resp(session) = self else { return change() };
-        session.mark_changes();
+        match self {
+            Self::Memcache(session) => set_heard_origin(session.origin),
+            Self::Resp(session) => session.mark_changes(),
+        }
         let done = change();
         set_origin(None);
         done

@@ -8,7 +8,7 @@ use super::{
     connection::Connection, patience::Patience, queue::Arrival, session::Session, transfer::Transfer,
 };
 use crate::{
-    memcache,
+    memcache::{self, MemcacheSession},
     ops::{Context, Next},
     rack::{Holes, links::hello},
     resp,
@@ -94,13 +94,19 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Sends notices to a connection that waits for commands.
     fn deliver(&mut self, connection: &mut Connection) -> Next<M> {
-        let (Some(inbox), Session::Resp(session)) =
-            (connection.registration.inbox(), &mut connection.session)
-        else {
-            return Next::Continue;
-        };
-        self.transmit_buffer.clear();
-        session.deliver(Some(inbox), &mut self.transmit_buffer);
+        match (&mut connection.session, connection.registration.inbox()) {
+            (Session::Memcache(MemcacheSession { telling: None, .. }), _) | (Session::Resp(_), None) => {
+                return Next::Continue;
+            }
+            (Session::Memcache(MemcacheSession { telling: Some(telling), .. }), _) => {
+                self.transmit_buffer.clear();
+                telling.deliver(&mut self.transmit_buffer);
+            }
+            (Session::Resp(session), inbox) => {
+                self.transmit_buffer.clear();
+                session.deliver(inbox, &mut self.transmit_buffer);
+            }
+        }
         self.send(connection)
     }
 

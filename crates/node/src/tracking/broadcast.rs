@@ -1,15 +1,16 @@
-//! Prefixes of keys whose changes connections are told of.
+//! Prefixes of keys whose changes connections are told of; and nodes of the rack, which are told of all.
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::Tracker;
+use super::{Inbox, Tracker};
 
-/// Prefixes, and the connections that are told of keys with them.
+/// Prefixes, and the connections that are told of keys with them; and the nodes.
 #[derive(Default)]
 pub(super) struct Broadcast {
     prefixes: HashMap<Box<[u8]>, Vec<Arc<Tracker>>>,
     /// The lengths that prefixes have, and how many have each: a key is looked up once for each length.
     lengths: Vec<(usize, usize)>,
+    nodes: Vec<Arc<Inbox>>,
 }
 
 impl Broadcast {
@@ -43,6 +44,19 @@ impl Broadcast {
             let trackers = key.get(..*length).and_then(|prefix| self.prefixes.get(prefix));
             trackers.into_iter().flatten().for_each(|tracker| tell(tracker));
         }
+    }
+
+    pub(super) fn add_node(&mut self, node: &Arc<Inbox>) {
+        self.nodes.push(Arc::clone(node));
+    }
+
+    pub(super) fn remove_node(&mut self, node: &Arc<Inbox>) {
+        self.nodes.retain(|other| !Arc::ptr_eq(other, node));
+    }
+
+    /// The nodes that are told of all changes here.
+    pub(super) fn nodes(&self) -> &[Arc<Inbox>] {
+        &self.nodes
     }
 
     /// All connections that have prefixes, each for each of its own.

@@ -5,6 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
+use minos_base::KeyHash;
 use minos_net::Token;
 
 /// Where a connection is at home: its RX queue, and its token there.
@@ -23,6 +24,20 @@ pub(crate) enum Notice {
     All,
     /// The connection of this number, which was to get the notices, is gone.
     Broken(u64),
+    /// For a node: this key has changed, by the connection with this origin.
+    Change(Box<[u8]>, u64),
+    /// For a node: an item on flash is gone whose key has this hash.
+    Lost(KeyHash),
+}
+
+impl Notice {
+    /// The key that it names.
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Self::Key(key) | Self::Change(key, _) => Some(key),
+            Self::All | Self::Broken(_) | Self::Lost(_) => None,
+        }
+    }
 }
 
 /// The notices to one connection. Any thread puts, and the worker that has the connection takes.
@@ -118,7 +133,7 @@ impl Inbox {
         if state.is_closed || (tells_of_all && !matches!(notice, Notice::Broken(_))) {
             return Put::default();
         }
-        let bytes = size_of::<Notice>() + if let Notice::Key(key) = &notice { key.len() } else { 0 };
+        let bytes = size_of::<Notice>() + notice.key().map_or(0, <[u8]>::len);
         let has_collapsed = state.bytes + bytes > bytes_max;
         if has_collapsed || notice == Notice::All {
             state.notices = vec![Notice::All];

@@ -7,23 +7,27 @@
 
 mod broadcast;
 mod inbox;
+mod nodes;
 mod table;
 
 use std::{
     cell::Cell,
     fmt::{self, Debug},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard,
         atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
 
 use minos_base::{KeyHash, Seconds};
 use minos_engine::Observer;
+use minos_net::Waker;
 
 use broadcast::Broadcast;
 pub(crate) use inbox::{Inbox, Notice, Seat};
-use table::Table;
+pub(crate) use nodes::{Heard, Origin, Telling, read_heard, set_heard_origin, tell_only};
+use nodes::{NodeCounters, is_told_here};
+use table::{Displaced, Table};
 
 /// What tracking needs of the server.
 pub(crate) trait Host: Send + Sync {
@@ -37,7 +41,7 @@ pub(crate) trait Host: Send + Sync {
 /// Who is told of which changes.
 pub(crate) struct Tracking {
     host: OnceLock<Box<dyn Host>>,
-    /// The connections that track. Locked while the engine is told whom to tell, which waits for writers: no observer takes
+    /// The connections that track, and the nodes that are told. Locked while the engine is told whom to tell, which waits for writers: no observer takes
     /// it.
     switch: Mutex<usize>,
     trackers: Mutex<Vec<Arc<Tracker>>>,
@@ -53,6 +57,9 @@ pub(crate) struct Tracking {
     lost_told: AtomicU32,
     /// How often somebody was.
     losses: AtomicU64,
+    nodes: NodeCounters,
+    /// Wakes the thread that hears the other nodes of the rack.
+    hearing: OnceLock<Arc<Waker>>,
 }
 
 /// Those who track prefixes are to be told: the key that was lost is not known.
@@ -80,7 +87,8 @@ struct Route {
 }
 
 thread_local! {
-    /// The number of the connection whose commands this thread executes, if it wants no notices of its own changes.
+    /// The number of the connection whose commands this thread executes, or its [`Origin`] at another node, if it wants no
+    /// notices of its own changes.
     static ORIGIN: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
@@ -112,6 +120,8 @@ impl Tracking {
             lost: AtomicU8::new(0),
             lost_told: AtomicU32::new(0),
             losses: AtomicU64::new(0),
+            nodes: NodeCounters::default(),
+            hearing: OnceLock::new(),
         })
     }
 
@@ -124,12 +134,9 @@ impl Tracking {
     /// Lets the connection of `own` track. When this returns, every later change is told.
     pub(crate) fn join(self: &Arc<Self>, own: Arc<Inbox>) -> Arc<Tracker> {
         let tracker = Arc::new(Tracker { own, route: Mutex::default() });
-        let mut trackers = lock(&self.switch);
-        lock(&self.trackers).push(Arc::clone(&tracker));
-        *trackers += 1;
-        if *trackers == 1 {
-            let observer: Arc<dyn Observer> = Arc::clone(self) as Arc<dyn Observer>;
-            self.host.get().into_iter().for_each(|host| host.observe(Some(&observer)));
+        self.switch_on(|| lock(&self.trackers).push(Arc::clone(&tracker)));
+        if let Some(hearing) = self.hearing.get() {
+            hearing.wake();
         }
         tracker
     }
@@ -138,11 +145,29 @@ impl Tracking {
     pub(crate) fn leave<'a>(&self, tracker: &Arc<Tracker>, prefixes: impl Iterator<Item = &'a [u8]>) {
         tracker.route().is_over = true;
         self.write_broadcast(|broadcast| prefixes.for_each(|prefix| broadcast.remove(prefix, tracker)));
-        let mut trackers = lock(&self.switch);
-        lock(&self.trackers).retain(|other| !Arc::ptr_eq(other, tracker));
-        *trackers -= 1;
-        if *trackers == 0 {
+        self.switch_off(|| lock(&self.trackers).retain(|other| !Arc::ptr_eq(other, tracker)));
+    }
+
+    /// Lets one more be told of changes.
+    fn switch_on(self: &Arc<Self>, join: impl FnOnce()) {
+        let mut told = lock(&self.switch);
+        join();
+        *told += 1;
+        if *told == 1 {
+            let observer: Arc<dyn Observer> = Arc::clone(self) as Arc<dyn Observer>;
+            self.host.get().into_iter().for_each(|host| host.observe(Some(&observer)));
+        }
+    }
+
+    /// Lets one fewer be told.
+    fn switch_off(&self, leave: impl FnOnce()) {
+        let mut told = lock(&self.switch);
+        leave();
+        *told -= 1;
+        if *told == 0 {
             self.host.get().into_iter().for_each(|host| host.observe(None));
+        }
+        if lock(&self.trackers).is_empty() {
             self.table.clear();
         }
     }
@@ -150,9 +175,7 @@ impl Tracking {
     /// Notes that a connection is about to read a key.
     pub(crate) fn note_read(&self, (hash, key): (KeyHash, &[u8]), tracker: &Arc<Tracker>) {
         // Keys that had to make room are taken for changed.
-        for (key, readers) in self.table.note(hash, key, tracker) {
-            readers.iter().for_each(|reader| self.tell(reader, &Notice::Key(key.clone())));
-        }
+        self.tell_readers(self.table.note(hash, key, tracker));
     }
 
     /// Tells a connection of all changes of keys with this prefix.
@@ -169,7 +192,7 @@ impl Tracking {
     /// Connections that track, keys that they have read, pairs of a key and a connection, and prefixes.
     pub(crate) fn sizes(&self) -> [usize; 4] {
         let (keys, pairs) = self.table.sizes();
-        let prefixes = self.broadcast.read().unwrap_or_else(PoisonError::into_inner).len();
+        let prefixes = self.read_broadcast().len();
         [lock(&self.trackers).len(), keys, pairs, prefixes]
     }
 
@@ -189,6 +212,7 @@ impl Tracking {
         emit("tracking_collapsed", &self.collapsed.load(Relaxed));
         emit("tracking_losses", &self.losses.load(Relaxed));
         emit("tracking_displaced", &self.table.displaced());
+        self.emit_nodes(emit);
     }
 
     /// Tells of items on flash that are gone and whose keys are not known, as of a flush: at most once a second.
@@ -200,14 +224,49 @@ impl Tracking {
         match self.lost.swap(0, Relaxed) {
             0 => return,
             LOST_KEY => {
-                let broadcast = self.broadcast.read().unwrap_or_else(PoisonError::into_inner);
-                let trackers: Vec<_> = broadcast.trackers().cloned().collect();
-                drop(broadcast);
+                let trackers: Vec<_> = self.read_broadcast().trackers().cloned().collect();
                 trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
             }
+            // The other nodes hear of it too.
             _ => self.flushed(),
         }
         self.losses.fetch_add(1, Relaxed);
+    }
+
+    /// Tells this node's clients that a key has changed.
+    fn tell_clients(&self, hash: KeyHash, key: &[u8]) {
+        let readers = self.table.take(hash, key);
+        let notice = || Notice::Key(key.into());
+        if !readers.is_empty() {
+            let notice = notice();
+            readers.iter().for_each(|reader| self.tell(reader, &notice));
+        }
+        self.read_broadcast().each(key, |tracker| self.tell(tracker, &notice()));
+    }
+
+    /// Tells this node's clients that every key may have changed.
+    fn tell_clients_of_all(&self) {
+        self.table.clear();
+        // Out of the lock: to tell one takes others.
+        let trackers = lock(&self.trackers).clone();
+        trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
+    }
+
+    /// Tells this node's clients that an item on flash is gone.
+    fn tell_clients_of_loss(&self, hash: KeyHash) {
+        self.tell_readers(self.table.take_hash(hash));
+        self.lost.fetch_or(LOST_KEY, Relaxed);
+    }
+
+    /// Tells of keys those who have read them.
+    fn tell_readers(&self, read: impl IntoIterator<Item = Displaced>) {
+        for (key, readers) in read {
+            readers.iter().for_each(|reader| self.tell(reader, &Notice::Key(key.clone())));
+        }
+    }
+
+    fn read_broadcast(&self) -> RwLockReadGuard<'_, Broadcast> {
+        self.broadcast.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_broadcast(&self, change: impl FnOnce(&mut Broadcast)) {
@@ -243,28 +302,20 @@ impl Tracking {
 
 impl Observer for Tracking {
     fn changed(&self, hash: KeyHash, key: &[u8]) {
-        let readers = self.table.take(hash, key);
-        let notice = || Notice::Key(key.into());
-        if !readers.is_empty() {
-            let notice = notice();
-            readers.iter().for_each(|reader| self.tell(reader, &notice));
+        if is_told_here(key) {
+            self.tell_clients(hash, key);
+            self.tell_nodes(|origin| Notice::Change(key.into(), origin));
         }
-        let broadcast = self.broadcast.read().unwrap_or_else(PoisonError::into_inner);
-        broadcast.each(key, |tracker| self.tell(tracker, &notice()));
     }
 
     fn flushed(&self) {
-        self.table.clear();
-        // Out of the lock: to tell one takes others.
-        let trackers = lock(&self.trackers).clone();
-        trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
+        self.tell_clients_of_all();
+        self.tell_nodes(|_| Notice::All);
     }
 
     fn lost(&self, hash: KeyHash) {
-        if let Some((key, readers)) = self.table.take_hash(hash) {
-            readers.iter().for_each(|reader| self.tell(reader, &Notice::Key(key.clone())));
-        }
-        self.lost.fetch_or(LOST_KEY, Relaxed);
+        self.tell_clients_of_loss(hash);
+        self.tell_nodes(|_| Notice::Lost(hash));
     }
 
     fn lost_some(&self) {

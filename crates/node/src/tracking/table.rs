@@ -90,6 +90,18 @@ impl Table {
         lock(self.shard(hash)).remove(hash.0)
     }
 
+    /// The keys for which `is_meant` is true, and who has read them; they are forgotten.
+    pub(super) fn take_all(&self, is_meant: impl Fn(&[u8]) -> bool) -> Vec<Displaced> {
+        let mut taken = Vec::new();
+        for shard in &self.shards {
+            let mut shard = lock(shard);
+            let meant = shard.keys.iter().filter(|(_, read)| is_meant(&read.key));
+            let meant: Vec<u64> = meant.map(|(hash, _)| *hash).collect();
+            taken.extend(meant.into_iter().filter_map(|hash| shard.remove(hash)));
+        }
+        taken
+    }
+
     /// Forgets all keys.
     pub(super) fn clear(&self) {
         self.shards.iter().for_each(|shard| *lock(shard) = Shard::default());

@@ -26,6 +26,7 @@ use super::{
 use crate::{
     rack::{Rack, attach::attach, owners::shifted},
     server::Stop,
+    tracking::tell_only,
 };
 
 /// Chains of a table that are copied at a time.
@@ -105,6 +106,9 @@ struct Source<M: Mode> {
 impl<M: Mode> Copier<M> {
     /// Runs until nobody sends jobs any more.
     pub(crate) fn run(mut self) {
+        let rack = Arc::clone(&self.rack);
+        // Its owner tells of what was changed there.
+        tell_only(move |key| usize::from(rack.reader(key)) == rack.config.node);
         loop {
             if self.pending.is_empty() {
                 let Ok(job) = self.jobs.recv() else { return };

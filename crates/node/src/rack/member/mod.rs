@@ -9,7 +9,7 @@ mod wire;
 
 use std::{
     cell::Cell,
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     io,
     sync::{
         Arc,
@@ -84,6 +84,8 @@ pub(crate) struct Driver<M: Mode, I: Io> {
     patience: Duration,
     /// True if workers may go by older routes.
     is_dirty: bool,
+    /// Micro-shards that another node has owned until now.
+    left: BTreeSet<u32>,
     _release: Release<M>,
 }
 
@@ -143,6 +145,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
             transport,
             patience: managed.read_copies.map_or(patience, |old| patience.min(old / FRESHENED)),
             is_dirty: false,
+            left: BTreeSet::new(),
             _release: Release(belows),
         };
         Ok((driver, copier, visitors))
@@ -239,6 +242,17 @@ impl<M: Mode, I: Io> Driver<M, I> {
         // Commands that wait go on by the newest routes.
         if self.rack.routes.raise_if_changed() {
             self.shared.wake_all();
+        }
+        self.tell_of_moves();
+    }
+
+    /// Lets clients that track forget the keys of micro-shards whose owner is another one now: its items may be older.
+    fn tell_of_moves(&mut self) {
+        let left = std::mem::take(&mut self.left);
+        let shared = Arc::clone(&self.shared);
+        // Nobody reads them at the old owner any more.
+        if !left.is_empty() && shared.tracking.has_clients() && self.pass() {
+            shared.tracking.move_keys(|key| left.contains(&self.rack.micro_shard(key)));
         }
     }
 
@@ -342,6 +356,9 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let (reader, writer) = (routes.reader(micro_shard.0), routes.writer(micro_shard.0));
         // What a dead node owned is given away once nobody reads its memory any more.
         self.is_dirty |= reader != node && reader != NOWHERE || writer == Some(me) && is_frozen;
+        if reader != node && reader != NOWHERE {
+            self.left.insert(micro_shard.0);
+        }
         routes.set(micro_shard.0, node, is_frozen);
     }
 }

@@ -1,0 +1,474 @@
+//! CLIENT TRACKING in a rack: clients of any node are told of changes at every one.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
+
+use minos_base::seeded;
+use rand::RngExt as _;
+use rustix::process::Signal;
+
+use super::{Connection, Reply, array, list, ok, rack};
+use crate::up::{Rack, insist, stat};
+
+/// Time for a notice, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What stands for all keys in what a client is told.
+const ALL: &str = "*";
+
+/// A client that tracks keys.
+struct Tracker {
+    connection: Connection,
+    told: Vec<String>,
+}
+
+impl Tracker {
+    /// A client of a node that has heard every other one by then.
+    fn new(rack: &Rack, nodes: &[SocketAddr], node: usize, mode: &[&str]) -> Self {
+        let mut tracker = Self { connection: Connection::open(nodes[node]), told: Vec::new() };
+        tracker.say(&["hello", "3"]);
+        assert_eq!(tracker.say(&[&["client", "tracking", "on"], mode].concat()), ok());
+        for other in (0..nodes.len()).filter(|other| *other != node) {
+            let count = || Ok(tracking_stat(rack, other, "tracking_nodes"));
+            insist(count, |count| *count > 0);
+        }
+        // That it is heard is told as a change of all.
+        insist(|| Ok(tracking_stat(rack, node, "tracking_gaps")), |gaps| *gaps + 1 >= nodes.len() as u64);
+        tracker.say(&["ping"]);
+        tracker.told.clear();
+        tracker
+    }
+
+    /// The reply to a command; notes what comes before it.
+    fn say(&mut self, words: &[&str]) -> Reply {
+        let words: Vec<_> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+        self.connection.send(&array(&words), usize::MAX);
+        loop {
+            match self.connection.reply().expect("a reply") {
+                Reply::Elements(b'>', notice) => self.note(&notice),
+                reply => return reply,
+            }
+        }
+    }
+
+    fn note(&mut self, notice: &[Reply]) {
+        match notice {
+            [_, Reply::Elements(_, keys)] => {
+                let keys = keys.iter().map(|key| match key {
+                    Reply::Bulk(key) => String::from_utf8(key.clone()).unwrap(),
+                    other => panic!("{other:?}"),
+                });
+                self.told.extend(keys);
+            }
+            [_, Reply::Null] => self.told.push(ALL.to_owned()),
+            _ => panic!("{notice:?}"),
+        }
+    }
+
+    /// What it was told since the last call, once it has been told of this key.
+    fn told_of(&mut self, key: &str) -> Vec<String> {
+        let begun = Instant::now();
+        while !self.told.iter().any(|told| told == key) {
+            assert!(begun.elapsed() < PATIENCE, "not told of {key}: {:?}", self.told);
+            self.say(&["ping"]);
+            thread::sleep(Duration::from_millis(1));
+        }
+        std::mem::take(&mut self.told)
+    }
+
+    /// Asserts that it is not told of a key which has changed before another one that it is told of.
+    fn is_not_told_of(&mut self, key: &str, later: &str) {
+        let told = self.told_of(later);
+        assert!(!told.iter().any(|other| other == key || other == ALL), "{key}: {told:?}");
+    }
+
+    /// Reads keys, which it may cache then.
+    fn read(&mut self, keys: &[&str]) {
+        for key in keys {
+            self.say(&["get", key]);
+        }
+    }
+}
+
+fn tracking_stat(rack: &Rack, node: usize, name: &str) -> u64 {
+    let stats = rack.client(node).stats("minos").unwrap();
+    stats.iter().find(|(other, _)| other == name).map_or(0, |(_, value)| value.parse().unwrap())
+}
+
+/// Two keys of each node.
+fn keys_of(rack: &Rack) -> [[String; 2]; 2] {
+    [0, 1].map(|node| {
+        // Copies would be read at both nodes.
+        let is_there = |key: &String| {
+            let place = rack.operate(&format!("where {key}"));
+            place.trim_end().ends_with(&format!(" {node}"))
+        };
+        let mut keys = (0..).map(|number| format!("key{number}")).filter(is_there);
+        [keys.next().unwrap(), keys.next().unwrap()]
+    })
+}
+
+#[test]
+fn clients_are_told_of_changes_at_every_node() {
+    for options in [&[][..], &["--unit-size", "1"]] {
+        let (rack, nodes) = rack(2, options);
+        let keys = keys_of(&rack);
+        let mut trackers = [0, 1].map(|node| Tracker::new(&rack, &nodes, node, &[]));
+        let mut writers = [0, 1].map(|node| Connection::open(nodes[node]));
+        let large = "x".repeat(100_000);
+        let of_all =
+            |tracker: &mut Tracker| tracker.read(&keys.concat().iter().map(|key| &**key).collect::<Vec<_>>());
+        for key in keys.as_flattened() {
+            for command in [
+                &["set", key, "1"][..],
+                &["append", key, "1"],
+                &["set", key, &large],
+                &["mset", &keys[0][0], "1", &keys[1][0], "1", key, "2"],
+                &["pexpire", key, "100000"],
+                &["del", key, &keys[0][1], &keys[1][1]],
+            ] {
+                for at in [0, 1] {
+                    trackers.iter_mut().for_each(of_all);
+                    assert!(!matches!(writers[at].say(command), Reply::Error(_)), "{command:?}");
+                    for tracker in &mut trackers {
+                        let told = tracker.told_of(key);
+                        assert!(!told.contains(&ALL.to_owned()), "{command:?}: {told:?}");
+                    }
+                    writers[at].say(&["set", key, "0"]);
+                }
+            }
+            trackers.iter_mut().for_each(of_all);
+            assert_eq!(rack.client(0).set(key, b"memcached").unwrap(), "STORED");
+            trackers.iter_mut().for_each(|tracker| drop(tracker.told_of(key)));
+            // Of what was not read again nobody is told.
+            trackers[0].read(&[&keys[0][1]]);
+            for key in [key, &keys[0][1]] {
+                writers[0].say(&["set", key, "1"]);
+            }
+            if *key != keys[0][1] {
+                trackers[0].is_not_told_of(key, &keys[0][1]);
+            }
+        }
+        if options.is_empty() {
+            assert!(stat(&mut rack.client(0), "remote_hits") > 0, "the control: reads of memory elsewhere");
+        }
+    }
+}
+
+#[test]
+fn modes_are_those_of_one_server() {
+    for options in [&[][..], &["--unit-size", "1"]] {
+        let (rack, nodes) = rack(2, options);
+        let keys = keys_of(&rack);
+        let mut writer = Connection::open(nodes[0]);
+        // As long as it is there, the other node is heard.
+        let _stays = Tracker::new(&rack, &nodes, 0, &[]);
+        for [one, other] in &keys {
+            let mut tracker = Tracker::new(&rack, &nodes, 0, &["optin"]);
+            tracker.read(&[one]);
+            tracker.say(&["client", "caching", "yes"]);
+            tracker.read(&[other]);
+            for key in [one, other] {
+                writer.say(&["set", key, "1"]);
+            }
+            tracker.is_not_told_of(one, other);
+            let mut tracker = Tracker::new(&rack, &nodes, 0, &["optout"]);
+            tracker.say(&["client", "caching", "no"]);
+            tracker.read(&[one, other]);
+            for key in [one, other] {
+                writer.say(&["set", key, "1"]);
+            }
+            tracker.is_not_told_of(one, other);
+            let mut tracker = Tracker::new(&rack, &nodes, 0, &["bcast", "prefix", other]);
+            for key in [one, other] {
+                writer.say(&["set", key, "1"]);
+            }
+            tracker.is_not_told_of(one, other);
+            // Another connection, at the same node, gets the notices.
+            let mut tracker = Tracker::new(&rack, &nodes, 0, &["optin"]);
+            let mut redirected = Connection::open(nodes[0]);
+            redirected.say(&["hello", "3"]);
+            let Reply::Integer(id) = tracker.say(&["client", "id"]) else { panic!("no number") };
+            redirected.say(&["client", "tracking", "on", "redirect", &id.to_string()]);
+            redirected.say(&["get", one]);
+            writer.say(&["set", one, "1"]);
+            assert_eq!(tracker.told_of(one), [one.as_str()]);
+        }
+    }
+}
+
+#[test]
+fn own_changes_are_told_behind_their_reply_or_not_at_all() {
+    let (rack, nodes) = rack(2, &["--unit-size", "1"]);
+    let keys = keys_of(&rack);
+    let large = "x".repeat(100_000);
+    let mut writer = Connection::open(nodes[1]);
+    let _stays = Tracker::new(&rack, &nodes, 0, &[]);
+    for [one, other] in &keys {
+        let changes = [
+            &["set", one, "1"][..],
+            &["set", one, &large],
+            &["append", one, "1"],
+            &["mset", &keys[0][0], "1", &keys[1][0], "1"],
+            &["del", one, "none"],
+        ];
+        let mut own = Tracker::new(&rack, &nodes, 0, &[]);
+        for command in changes {
+            own.read(&[one]);
+            own.say(command);
+            own.say(&["ping"]);
+            assert!(own.told.contains(one), "{command:?}");
+            // The owner tells of it too.
+            thread::sleep(Duration::from_millis(5));
+            own.say(&["ping"]);
+            own.told.clear();
+        }
+        for line in [&["multi"][..], &["set", one, "1"], &["exec"], &["ping"]] {
+            if line == ["multi"] {
+                own.read(&[one]);
+            }
+            own.say(line);
+        }
+        assert!(own.told.contains(one));
+        let mut own = Tracker::new(&rack, &nodes, 0, &["noloop"]);
+        for command in changes {
+            own.read(&[one, other]);
+            own.say(command);
+            writer.say(&["set", other, "1"]);
+            own.is_not_told_of(one, other);
+        }
+        own.read(&[one]);
+        writer.say(&["set", one, "1"]);
+        own.told_of(one);
+    }
+}
+
+#[test]
+fn flushes_expiries_and_losses_are_told() {
+    let (rack, nodes) = rack(2, &["--unit-size", "1", "--", "--max-buffer=32k"]);
+    let [_, [key, other]] = keys_of(&rack);
+    let mut writer = Connection::open(nodes[1]);
+    let mut tracker = Tracker::new(&rack, &nodes, 0, &[]);
+    tracker.read(&[&key]);
+    writer.say(&["flushall"]);
+    tracker.told_of(ALL);
+    writer.say(&["set", &key, "1", "px", "1500"]);
+    // The store is told too.
+    while tracker.say(&["get", &key]) != Reply::Null {
+        tracker.told_of(&key);
+    }
+    // A node that does not take what it is told is told of all.
+    tracker.read(&[&key]);
+    rack.signal(0, Signal::STOP);
+    writer.say(&["set", &key, "2"]);
+    let set = |key: &String| array(&[b"set".to_vec(), key.clone().into_bytes(), b"3".to_vec()]);
+    let burst: Vec<u8> = (0..1000).flat_map(|_| [set(&key), set(&other)].concat()).collect();
+    let begun = Instant::now();
+    while tracking_stat(&rack, 1, "tracking_collapsed") == 0 {
+        assert!(begun.elapsed() < PATIENCE, "nothing has collapsed");
+        writer.send(&burst, usize::MAX);
+        (0..2000).for_each(|_| drop(writer.reply()));
+    }
+    rack.signal(0, Signal::CONT);
+    tracker.told_of(ALL);
+}
+
+#[test]
+fn what_a_lost_node_has_changed_is_told() {
+    let (mut rack, nodes) = rack(2, &[]);
+    let [_, [key, _]] = keys_of(&rack);
+    let mut tracker = Tracker::new(&rack, &nodes, 0, &[]);
+    for round in 0..3 {
+        insist(|| Ok(tracker.say(&["set", &key, "1"])), |said| *said == ok());
+        tracker.read(&[&key]);
+        tracker.say(&["ping"]);
+        thread::sleep(Duration::from_millis(5));
+        tracker.say(&["ping"]);
+        tracker.told.clear();
+        rack.signal(1, Signal::KILL);
+        tracker.told_of(ALL);
+        rack.wait_for_restart(1);
+        // Once it is heard again, what has changed before is told too.
+        tracker.told_of(ALL);
+        let mut writer = rack.client(1);
+        insist(|| writer.set(&key, format!("{round}").as_bytes()), |said| said == "STORED");
+        tracker.read(&[&key]);
+        insist(|| writer.set(&key, b"2"), |said| said == "STORED");
+        tracker.told_of(&key);
+    }
+}
+
+#[test]
+fn keys_of_a_micro_shard_that_moves_are_told() {
+    for options in [&[][..], &["--unit-size", "1"]] {
+        let (rack, nodes) = rack(2, options);
+        let keys = keys_of(&rack);
+        let mut trackers = [0, 1].map(|node| Tracker::new(&rack, &nodes, node, &[]));
+        let mut writers = [0, 1].map(|node| Connection::open(nodes[node]));
+        for (node, key) in [(0, &keys[0][0]), (1, &keys[1][0]), (1, &keys[0][0])] {
+            writers[node].say(&["set", key, "1"]);
+            trackers.iter_mut().for_each(|tracker| tracker.read(&[key]));
+            trackers.iter_mut().for_each(|tracker| tracker.told.clear());
+            rack.operate(&format!("move {} {}", rack.micro_shard(key), 1 - rack.owner(key)));
+            for tracker in &mut trackers {
+                tracker.told_of(key);
+                tracker.read(&[key]);
+            }
+            writers[node].say(&["set", key, "2"]);
+            trackers.iter_mut().for_each(|tracker| drop(tracker.told_of(key)));
+        }
+    }
+}
+
+#[test]
+fn a_client_that_tracks_reads_no_copies() {
+    let options = ["--unit-size=1", "--copies=2", "--", "--read-copies=500ms"];
+    let (rack, nodes) = rack(2, &options);
+    rack.wait_until_copied();
+    let [_, [key, _]] = keys_of(&rack);
+    let mut writer = Connection::open(nodes[1]);
+    writer.say(&["set", &key, "1"]);
+    let mut plain = Connection::open(nodes[0]);
+    let copy_reads = || stat(&mut rack.client(0), "copy_reads");
+    insist(|| Ok((plain.say(&["get", &key]), copy_reads())), |(_, reads)| *reads > 0);
+    let mut tracker = Tracker::new(&rack, &nodes, 0, &[]);
+    // Others' copies would be old now and then.
+    for number in 0..50 {
+        let value = number.to_string();
+        writer.say(&["set", &key, &value]);
+        for command in [&["get", &key][..], &["mget", &key], &["getrange", &key, "0", "-1"]] {
+            let found = match tracker.say(command) {
+                Reply::Elements(_, mut found) => found.remove(0),
+                found => found,
+            };
+            assert_eq!(found, Reply::Bulk(value.clone().into_bytes()), "{command:?}");
+        }
+    }
+}
+
+const CACHED: u64 = 40;
+
+/// A client that caches what it reads, and drops what it is told of; what it has cached in the end.
+fn cache(mut tracker: Tracker, seed: u64, (stops, listens): (&AtomicBool, bool)) -> BTreeMap<String, Reply> {
+    let (mut random, mut cached) = (seeded(seed), BTreeMap::new());
+    let mut left = 4 * CACHED;
+    let forget = |tracker: &mut Tracker, cached: &mut BTreeMap<String, Reply>| {
+        for key in tracker.told.drain(..).filter(|_| listens) {
+            if key == ALL { cached.clear() } else { drop(cached.remove(&key)) }
+        }
+    };
+    while left > 0 {
+        let key = format!("c{}", random.random_range(0..CACHED));
+        if cached.contains_key(&key) {
+            tracker.say(&["ping"]);
+        } else {
+            let value = tracker.say(&["get", &key]);
+            if !matches!(value, Reply::Error(_)) {
+                // What is told before the reply is older than the value.
+                forget(&mut tracker, &mut cached);
+                cached.insert(key, value);
+            }
+        }
+        forget(&mut tracker, &mut cached);
+        left -= u64::from(stops.load(Relaxed));
+    }
+    // What was changed at the end is told by then.
+    thread::sleep(Duration::from_millis(1500));
+    tracker.say(&["ping"]);
+    forget(&mut tracker, &mut cached);
+    cached
+}
+
+/// Changes keys at a node until it is over.
+fn change(node: SocketAddr, seed: u64, is_over: &AtomicBool) {
+    let (mut client, mut random) = (Connection::open(node), seeded(seed));
+    for number in 0.. {
+        if is_over.load(Relaxed) {
+            return;
+        }
+        let key = format!("c{}", random.random_range(0..CACHED));
+        let value = format!("{seed} {number}");
+        match random.random_range(0..6) {
+            0 => client.say(&["del", &key, "c1"]),
+            1 => client.say(&["mset", &key, &value, "c2", &value]),
+            2 => client.say(&["set", &key, &format!("{value:0>5000}")]),
+            3 => client.say(&["set", &key, &value, "px", "20"]),
+            _ => client.say(&["set", &key, &value]),
+        };
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Caches of clients while keys change and `disturb` moves and kills what it wants: those that listen are right in the end.
+fn caches_are_right(
+    options: &[&str],
+    (listens, clients): (bool, &[usize]),
+    disturb: impl FnOnce(&mut Rack),
+) -> bool {
+    let (mut rack, nodes) = rack(2, options);
+    let (is_over, stops) = (AtomicBool::new(false), AtomicBool::new(false));
+    let trackers: Vec<_> = clients.iter().map(|node| Tracker::new(&rack, &nodes, *node, &[])).collect();
+    let caches: Vec<_> = thread::scope(|scope| {
+        let (stops, is_over) = (&stops, &is_over);
+        let readers: Vec<_> = trackers
+            .into_iter()
+            .zip(1..)
+            .map(|(tracker, seed)| scope.spawn(move || cache(tracker, seed, (stops, listens))))
+            .collect();
+        let writers: Vec<_> = clients
+            .iter()
+            .zip(100..)
+            .map(|(node, seed)| (nodes[*node], seed))
+            .map(|(node, seed)| scope.spawn(move || change(node, seed, is_over)))
+            .collect();
+        disturb(&mut rack);
+        is_over.store(true, Relaxed);
+        writers.into_iter().for_each(|writer| writer.join().unwrap());
+        stops.store(true, Relaxed);
+        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    });
+    let mut client = Connection::open(nodes[0]);
+    caches.iter().flatten().all(|(key, value)| {
+        let now = client.say(&["get", key]);
+        assert!(!listens || now == *value, "{key}: {value:?} is cached, and {now:?} is there");
+        now == *value
+    })
+}
+
+fn move_all(rack: &mut Rack) {
+    for round in 0..6 {
+        for key in list("c", CACHED as usize) {
+            rack.operate(&format!("move {} {}", rack.micro_shard(&key), (round + 1) % 2));
+        }
+        while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn caches_are_right_while_micro_shards_move() {
+    for options in [&[][..], &["--unit-size", "1"]] {
+        assert!(caches_are_right(options, (true, &[0, 1, 0, 1]), move_all));
+    }
+}
+
+#[test]
+fn caches_of_clients_that_do_not_listen_are_old() {
+    assert!(!caches_are_right(&[], (false, &[0, 1]), move_all));
+}
+
+#[test]
+fn caches_are_right_after_a_node_was_lost() {
+    let lose = |rack: &mut Rack| {
+        rack.wait_until_copied();
+        rack.lose(1, false);
+        rack.wait_until_copied();
+    };
+    let options = ["--unit-size=1", "--copies=2", "--", "--rack-timeout=5s"];
+    assert!(caches_are_right(&options, (true, &[0, 0]), lose));
+}
