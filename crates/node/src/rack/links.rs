@@ -735,7 +735,7 @@ impl Link {
     }
 }
 
-/// The first line on a link to `node`.
+/// The first line on a link to `node`. Its number is raised also when micro-shards get other keys.
 pub(crate) fn hello(rack: &str, node: usize) -> Vec<u8> {
-    format!("minos-peer 1 {rack} {node}\r\n").into_bytes()
+    format!("minos-peer 2 {rack} {node}\r\n").into_bytes()
 }
