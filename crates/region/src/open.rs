@@ -3,7 +3,7 @@
 use crate::{
     backing::{Backing, MapError, Mapping},
     file::{FileError, MAGIC, Words},
-    header::{self, CLEAN, DAMAGED, Header, IN_USE, LAYOUT_VERSION, boot_id},
+    header::{self, CLEAN, DAMAGED, Header, IN_USE, KEYS_OF_MICRO_SHARDS, LAYOUT_VERSION, boot_id},
     layout::{Geometry, Layout},
     memory::Memory,
     region::Region,
@@ -239,8 +239,14 @@ pub(crate) fn identify(words: &Words, path: &Path) -> Result<(), OpenError> {
         _ => return Err(OpenError::File { path: path.to_owned(), reason: FileError::Foreign }),
     }
     match header::version_of(words) {
-        LAYOUT_VERSION => Ok(()),
-        found => Err(OpenError::Version { found, expected: LAYOUT_VERSION }),
+        LAYOUT_VERSION => {}
+        found => return Err(OpenError::Version { found, expected: LAYOUT_VERSION }),
+    }
+    match header::keys_of(words) {
+        None | Some(KEYS_OF_MICRO_SHARDS) => Ok(()),
+        Some(found) => {
+            Err(OpenError::Differs { what: "keys of micro-shards", found, expected: KEYS_OF_MICRO_SHARDS })
+        }
     }
 }
 

@@ -131,7 +131,7 @@ fn unix_sockets_may_be_sealed() {
     compare(&rack.nodes.iter().map(|(address, _)| *address).collect::<Vec<_>>(), 5);
     let mut stream = std::os::unix::net::UnixStream::connect(rack.folder.path().join("node-0")).unwrap();
     stream
-        .write_all(b"minos-peer 1 local 0\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\n")
+        .write_all(b"minos-peer 2 local 0\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\n")
         .unwrap();
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -157,7 +157,7 @@ fn strangers_get_only_a_closed_connection() {
     assert!(!is_served(nodes.call(OTHER, "r", 0)), "another secret");
     assert!(!is_served(nodes.call(SECRET, "s", 0)), "another rack");
     assert!(!is_served(nodes.call(SECRET, "r", 1)), "another node");
-    let plain = b"minos-peer 1 r 0\r\nget a\r\nget a\r\nget a\r\nget a\r\nget a\r\nget a\r\n";
+    let plain = b"minos-peer 2 r 0\r\nget a\r\nget a\r\nget a\r\nget a\r\nget a\r\nget a\r\n";
     for bytes in [plain.as_slice(), &[0; 56], b"MNS\x01\x07\x01\x01\0", &[]] {
         let mut stream = nodes.knock();
         let began = Instant::now();

@@ -227,7 +227,7 @@ fn strangers_get_nothing_from_a_node() {
     let rack = Rack::up(2, &[]);
     let path = rack.folder.path().join("node-0");
     for hello in
-        ["get a\r\n", "minos-peer 1 other 0\r\nget a\r\n", "minos-peer 1 local 1\r\nmn\r\n", "\u{80}"]
+        ["get a\r\n", "minos-peer 2 other 0\r\nget a\r\n", "minos-peer 2 local 1\r\nmn\r\n", "\u{80}"]
     {
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -237,7 +237,7 @@ fn strangers_get_nothing_from_a_node() {
         assert!(answer.is_empty(), "{hello}: {}", String::from_utf8_lossy(&answer));
     }
     let mut stream = UnixStream::connect(&path).unwrap();
-    stream.write_all(b"minos-peer 1 local 0\r\nmn\r\n").unwrap();
+    stream.write_all(b"minos-peer 2 local 0\r\nmn\r\n").unwrap();
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"MN\r\n");

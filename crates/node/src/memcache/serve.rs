@@ -185,8 +185,8 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
     if let Some(rack) = cx.rack.filter(|rack| rack.is_sampled()) {
         sample(rack, &burst);
     }
-    // In a rack without a coordinator there are no followers. Most commands change nothing by their kind.
-    let matters = M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed);
+    // Without followers replies wait for nothing. Most commands change nothing by their kind.
+    let matters = M::HAS_FLASH || cx.rack.is_some_and(RackView::is_feeding);
     let mut consumed = 0;
     for Pending { command, lookup, end } in &burst {
         *requests_left = requests_left.saturating_sub(1);

@@ -240,8 +240,15 @@ impl<M: Mode, P: Poller> Links<M, P> {
     }
 
     /// True if no command is under way.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.under_way == 0 && self.parked.is_empty() && self.answered.is_empty()
+    }
+
+    /// True if [`give_up_late`](Self::give_up_late) may find something.
+    #[inline]
+    pub(crate) fn may_be_late(&self) -> bool {
+        self.is_opening || self.under_way > 0
     }
 
     /// How long a worker may sleep while commands are parked.
@@ -662,12 +669,6 @@ impl<M: Mode, P: Poller> Links<M, P> {
     /// Gives up the commands whose time is over.
     #[inline]
     pub(crate) fn give_up_late(&mut self, rack: &RackView<M>, now: Instant) {
-        if self.is_opening || self.under_way > 0 {
-            self.give_up(rack, now);
-        }
-    }
-
-    fn give_up(&mut self, rack: &RackView<M>, now: Instant) {
         let counters = &rack.counters;
         if self.is_opening {
             self.go_on_opening(rack, now);
@@ -742,7 +743,7 @@ impl Link {
     }
 }
 
-/// The first line on a link to `node`.
+/// The first line on a link to `node`. Its number is raised also when micro-shards get other keys.
 pub(crate) fn hello(rack: &str, node: usize) -> Vec<u8> {
-    format!("minos-peer 1 {rack} {node}\r\n").into_bytes()
+    format!("minos-peer 2 {rack} {node}\r\n").into_bytes()
 }

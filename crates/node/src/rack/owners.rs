@@ -133,8 +133,9 @@ impl<M: Mode> Rack<M> {
             store.set_ownership(micro_shard.0, Ownership { epoch, state });
             self.routes.set(micro_shard.0, place.node.0 as u16, false);
         }
-        self.show(&directory);
+        // Workers look for the right to answer when they look at the directory.
         self.routes.hold_for_ever();
+        self.show(&directory);
     }
 
     /// Gives native clients another directory.
@@ -238,6 +239,7 @@ pub(super) fn first_directory(config: &RackConfig) -> Directory {
 /// The rack as one worker sees it: its own references to the memory of other nodes.
 pub(crate) struct RackView<M: Mode> {
     rack: Arc<Rack<M>>,
+    is_managed: bool,
     pub(crate) counters: Arc<RackCounters>,
     clock_zero_s: u64,
     version: u64,
@@ -256,6 +258,8 @@ pub(crate) struct RackView<M: Mode> {
     has_lost_changes: Cell<bool>,
     /// Changes to micro-shards that are followed, since the last hand-over, and the number of that.
     handed: RefCell<(Vec<(u32, KeyHash)>, u64)>,
+    /// True if there are some.
+    has_handed: Cell<bool>,
     /// True if some nodes are to be told of reads.
     has_notes: Cell<bool>,
     /// Bursts until the next of which the first request is counted.
@@ -291,7 +295,9 @@ impl<M: Mode> RackView<M> {
             has_lost_changes: Cell::new(false),
             handed: RefCell::default(),
             has_notes: Cell::new(false),
+            has_handed: Cell::new(false),
             until_sample: Cell::new(0),
+            is_managed: rack.config.is_managed(),
             rack,
         };
         view.refresh(Instant::now());
@@ -302,12 +308,26 @@ impl<M: Mode> RackView<M> {
     #[inline]
     pub(crate) fn refresh(&mut self, now: Instant) {
         self.refresh_routes();
-        let routes = &self.rack.routes;
-        if self.term.is_none_or(|term| !routes.is_within(&term, now)) {
-            self.term = routes.term(now);
-            self.me = if self.term.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
+        // Without a coordinator the right lasts for ever, and there are no copies.
+        let lasts = !self.is_managed && self.term.is_some();
+        if !lasts {
+            self.refresh_term(now);
         }
-        self.reads_copies = self.term.is_some() && routes.is_fresh(now);
+    }
+
+    #[inline]
+    fn refresh_term(&mut self, now: Instant) {
+        let routes = &self.rack.routes;
+        if !self.term.as_ref().is_some_and(|term| routes.is_within(term, now)) {
+            self.renew_term(now);
+        }
+        self.reads_copies = self.rack.routes.is_fresh(now) && self.term.is_some();
+    }
+
+    #[cold]
+    fn renew_term(&mut self, now: Instant) {
+        self.term = self.rack.routes.term(now);
+        self.me = if self.term.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
     }
 
     /// Takes over what has changed, within a turn: the right to answer stays that of its beginning.
@@ -335,9 +355,14 @@ impl<M: Mode> RackView<M> {
     pub(crate) fn notice(&mut self, worker: usize, other_version: u64) {
         let version = self.version.min(other_version);
         if self.noticed != version {
-            self.noticed = version;
-            self.rack.routes.notice(worker, version);
+            self.say_noticed(worker, version);
         }
+    }
+
+    #[cold]
+    fn say_noticed(&mut self, worker: usize, version: u64) {
+        self.noticed = version;
+        self.rack.routes.notice(worker, version);
     }
 
     /// What the answers of this turn have to pass, if micro-shards may move.
@@ -418,8 +443,15 @@ impl<M: Mode> RackView<M> {
     }
 
     /// True if micro-shards may move.
+    #[inline]
     pub(crate) fn is_managed(&self) -> bool {
-        self.rack.config.is_managed()
+        self.is_managed
+    }
+
+    /// True if replies to changes may have to wait for followers.
+    #[inline]
+    pub(crate) fn is_feeding(&self) -> bool {
+        self.rack.routes.is_feeding()
     }
 
     /// The node to forward a command for a micro-shard to, if there is one now.
@@ -436,7 +468,7 @@ impl<M: Mode> RackView<M> {
     /// Notes that a key is about to be changed in this turn, if its micro-shard is being copied or followed.
     #[inline]
     pub(crate) fn note_change(&self, hash: KeyHash, key: &[u8]) {
-        if self.rack.config.is_managed() {
+        if self.is_managed {
             self.note_change_if_copied(hash, key);
         }
     }
@@ -446,6 +478,7 @@ impl<M: Mode> RackView<M> {
         let (is_copied, is_followed) = self.rack.routes.notes(micro_shard);
         if is_followed && !is_left_out("followers") {
             self.handed.borrow_mut().0.push((micro_shard, hash));
+            self.has_handed.set(true);
         }
         if !is_copied || is_left_out("notes") {
             return;
@@ -461,14 +494,16 @@ impl<M: Mode> RackView<M> {
     /// Hands over what was changed since the last time, for those who follow it.
     #[inline]
     pub(crate) fn hand_over(&self) {
-        if !self.is_managed() {
-            return;
+        if self.has_handed.get() {
+            self.hand_over_changes();
         }
+    }
+
+    fn hand_over_changes(&self) {
         let mut handed = self.handed.borrow_mut();
         let (changes, number) = &mut *handed;
-        if !changes.is_empty() {
-            *number = self.rack.handing.hand(changes.drain(..));
-        }
+        *number = self.rack.handing.hand(changes.drain(..));
+        self.has_handed.set(false);
     }
 
     /// The last hand-over, if answers wait until followers have it.
@@ -517,8 +552,7 @@ impl<M: Mode> RackView<M> {
     /// before the one that has them: a second round meets those.
     pub(crate) fn flushed(&self) -> Vec<u16> {
         let others = self.others();
-        let second =
-            if self.rack.config.is_managed() { vec![self.rack.config.node as u16] } else { Vec::new() };
+        let second = if self.is_managed { vec![self.rack.config.node as u16] } else { Vec::new() };
         let third = if second.is_empty() { Vec::new() } else { others.clone() };
         [others, second, third].concat()
     }
@@ -567,8 +601,13 @@ impl<M: Mode> RackView<M> {
         self.tables.get(usize::from(owner.node))?.as_ref()
     }
 
-    /// Calls `send` with each node and the frame of notes for it.
+    /// True if [`take_notes`](Self::take_notes) has something to send.
     #[inline]
+    pub(crate) fn has_notes(&self) -> bool {
+        self.has_notes.get()
+    }
+
+    /// Calls `send` with each node and the frame of notes for it.
     pub(crate) fn take_notes(&self, mut send: impl FnMut(usize, &[u8])) {
         if !self.has_notes.take() {
             return;

@@ -8,7 +8,7 @@ use std::{
     collections::HashMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, Thread},
     time::{Duration, Instant},
@@ -42,6 +42,8 @@ pub(crate) struct Routes {
     words: Box<[AtomicU16]>,
     /// Raised after each change.
     version: AtomicU64,
+    /// Micro-shards whose changes are handed over.
+    fed: AtomicUsize,
     /// True if a route was changed since the version was raised for that.
     has_changed: AtomicBool,
     /// The version that each worker has noticed.
@@ -81,6 +83,7 @@ pub(crate) struct Guard<'a> {
 
 impl Guard<'_> {
     /// True if answers may leave now. A turn without the right has touched no item.
+    #[inline]
     pub(crate) fn may_answer(&self) -> bool {
         let Some(term) = &self.term else { return true };
         let now = Instant::now();
@@ -104,6 +107,7 @@ impl Routes {
         Self {
             words: (0..micro_shards).map(|_| AtomicU16::new(NOWHERE)).collect(),
             version: AtomicU64::new(1),
+            fed: AtomicUsize::new(0),
             has_changed: AtomicBool::new(false),
             noticed: (0..workers).map(|_| AtomicU64::new(0)).collect(),
             passing: Mutex::default(),
@@ -267,7 +271,19 @@ impl Routes {
 
     /// Begins or ends to hand the changes of a micro-shard over.
     pub(crate) fn feed(&self, micro_shard: u32, is_fed: bool) {
-        self.mark(micro_shard, FED, is_fed);
+        let was_fed = self.mark(micro_shard, FED, is_fed);
+        // Relaxed: no follower counts on changes before a pass.
+        match (was_fed, is_fed) {
+            (false, true) => self.fed.fetch_add(1, Ordering::Relaxed),
+            (true, false) => self.fed.fetch_sub(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+
+    /// True if changes of any micro-shard are to be handed over. A turn that has begun before need not know.
+    #[inline]
+    pub(crate) fn is_feeding(&self) -> bool {
+        self.fed.load(Ordering::Relaxed) > 0
     }
 
     /// Lets a copy of a micro-shard be read here, or no longer.
@@ -275,13 +291,14 @@ impl Routes {
         self.mark(micro_shard, COPIED, is_copied);
     }
 
-    fn mark(&self, micro_shard: u32, mark: u16, is_set: bool) {
+    /// Sets or clears a mark; true if it was set before.
+    fn mark(&self, micro_shard: u32, mark: u16, is_set: bool) -> bool {
         let word = &self.words[micro_shard as usize];
-        if is_set {
-            word.fetch_or(mark, Ordering::Relaxed);
-        } else {
-            word.fetch_and(!mark, Ordering::Relaxed);
-        }
+        let old = match is_set {
+            true => word.fetch_or(mark, Ordering::Relaxed),
+            false => word.fetch_and(!mark, Ordering::Relaxed),
+        };
+        old & mark != 0
     }
 
     /// Lets copies be read until a time of [`Routes::now_us`].
@@ -351,6 +368,24 @@ mod tests {
         assert_eq!((routes.reader(0), routes.notes(0), routes.count(5)), (5, (false, true), 1));
         routes.feed(0, false);
         assert_eq!(routes.notes(0), (false, false));
+    }
+
+    #[test]
+    fn feeding_ends_with_the_last_micro_shard_that_is_fed() {
+        let routes = Routes::new(3, 1);
+        for (micro_shard, is_fed, is_feeding) in [
+            (0, false, false),
+            (0, true, true),
+            (0, true, true),
+            (1, true, true),
+            (0, false, true),
+            (1, false, false),
+        ] {
+            routes.feed(micro_shard, is_fed);
+            assert_eq!(routes.is_feeding(), is_feeding, "{micro_shard} {is_fed}");
+        }
+        routes.copy(2, true);
+        assert!(!routes.is_feeding());
     }
 
     #[test]

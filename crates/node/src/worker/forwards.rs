@@ -44,6 +44,8 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         !is_idle && self.serve_links()
     }
 
+    /// Out of the way of turns that have nothing for other nodes.
+    #[inline(never)]
     fn serve_links(&mut self) -> bool {
         let mut found = false;
         loop {
@@ -73,12 +75,24 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     }
 
     /// Ends the wait of commands whose time is over, and tells other nodes of the reads in their memory.
+    #[inline]
     pub(super) fn keep_forwards(&mut self) {
         if M::Access::IS_BY_THREAD {
             return;
         }
+        let (Some(links), Some(rack)) = (&self.links, &self.rack) else { return };
+        if links.may_be_late() || rack.has_notes() || self.datagrams.is_some() {
+            self.keep_links();
+        }
+    }
+
+    /// Out of the way of slices of housekeeping that have nothing for other nodes.
+    #[inline(never)]
+    fn keep_links(&mut self) {
         let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return };
-        links.give_up_late(rack, self.now);
+        if links.may_be_late() {
+            links.give_up_late(rack, self.now);
+        }
         let mut send = |node, frame: &[u8]| links.note(node, frame, rack, self.now);
         rack.take_notes(&mut send);
         self.datagrams.iter().for_each(|datagrams| datagrams.take_notes(&mut send));

@@ -50,23 +50,29 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Time until the next timer, or look at what no descriptor reports.
     fn sleep_max(&self) -> Duration {
         let fetches = self.fetches.as_ref().and_then(Fetches::sleep_max);
+        let links = self.busy_links();
         let longest = match self.placement.tuning().idle_timeout {
-            _ if self.has_timers() || !self.is_swept() => NAP_MAX,
+            _ if links.is_some() || self.has_timers() || !self.is_swept() => NAP_MAX,
             // Silent connections are looked for once a second.
             timeout if !timeout.is_zero() => self.shared.clock.until_next_second(self.now),
             _ => REST_MAX,
         };
-        let links = self.links.as_ref().and_then(Links::sleep_max);
+        let links = links.and_then(Links::sleep_max);
         [fetches, links].into_iter().flatten().fold(longest, Duration::min)
     }
 
-    /// True if something is under way that may end by time.
+    /// True if something is under way here that may end by time.
     fn has_timers(&self) -> bool {
         self.large.len() > 0
             || !self.held.is_empty()
             || self.fetches.as_ref().is_some_and(|fetches| !fetches.is_empty())
-            || self.links.as_ref().is_some_and(|links| !links.is_empty())
             || self.has_transfers()
+    }
+
+    /// The links to other nodes, if commands are under way there.
+    #[inline]
+    fn busy_links(&self) -> Option<&Links<M, I::Poller>> {
+        self.links.as_ref().filter(|links| !links.is_empty())
     }
 
     /// True if there is no work that no descriptor would report.
@@ -113,7 +119,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if let Some(fetches) = self.fetches.as_ref().filter(|fetches| !fetches.is_empty()) {
             wake_ups.add(fetches.descriptor());
         }
-        if let Some(links) = self.links.as_ref().filter(|links| !links.is_empty()) {
+        if let Some(links) = self.busy_links() {
             wake_ups.add(links.descriptor());
         }
         for queue in watched.iter() {

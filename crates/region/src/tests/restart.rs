@@ -280,6 +280,16 @@ fn other_parameters_are_named() {
     assert!(place.open().is_ok());
 }
 
+/// Of an older program, whose micro-shards have other keys.
+#[test]
+fn other_keys_of_micro_shards_are_named() {
+    let place = Place::new();
+    place.closed();
+    place.put(15, 0);
+    let error = place.open().unwrap_err();
+    assert!(error.to_string().contains("keys of micro-shards 0, but 1"), "{error}");
+}
+
 #[test]
 fn another_layout_or_machine_is_named() {
     let place = Place::new();
