@@ -31,9 +31,9 @@ pub struct UnitId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MicroShard(pub u32);
 
-/// The number of micro-shards, fixed for the life of a cluster.
+/// The number of micro-shards, fixed for the life of a cluster. As wide as a hash, by which it is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MicroShards(u32);
+pub struct MicroShards(u64);
 
 impl MicroShards {
     /// `count` micro-shards.
@@ -43,12 +43,12 @@ impl MicroShards {
     pub fn new(count: u32) -> Result<Self, BadParameter> {
         let allowed = (1..=MICRO_SHARDS_MAX).contains(&count);
         let fault = || BadParameter::new("micro-shards", count, format_args!("1 to {MICRO_SHARDS_MAX}"));
-        allowed.then_some(Self(count)).ok_or_else(fault)
+        allowed.then_some(Self(count.into())).ok_or_else(fault)
     }
 
     /// The number of micro-shards.
     pub fn count(self) -> u32 {
-        self.0
+        self.0 as u32
     }
 
     /// The micro-shard of a key.
@@ -63,7 +63,7 @@ impl MicroShards {
 
     /// All of them.
     pub fn iter(self) -> impl Iterator<Item = MicroShard> {
-        (0..self.0).map(MicroShard)
+        (0..self.count()).map(MicroShard)
     }
 }
 

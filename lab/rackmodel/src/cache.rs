@@ -14,7 +14,7 @@ use minos_rack::BadParameter;
 use crate::{Popularity, PopularitySpec};
 
 /// Changes with the layout of the file and with how keys are hashed.
-const MAGIC: u64 = u64::from_le_bytes(*b"minos-p1");
+const MAGIC: u64 = u64::from_le_bytes(*b"minos-p2");
 const HEADER_WORDS: usize = 5;
 
 /// A folder with popularities.

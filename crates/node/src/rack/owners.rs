@@ -366,6 +366,7 @@ impl<M: Mode> RackView<M> {
     }
 
     /// What the answers of this turn have to pass, if micro-shards may move.
+    #[inline]
     pub(crate) fn term(&self) -> Option<Term> {
         self.term
     }

@@ -101,8 +101,9 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// What answers of this turn have to pass, if the server is a node of a rack whose micro-shards move.
     #[inline]
     pub(crate) fn guard(&self) -> Option<Guard<'s>> {
-        let (rack, view) = (self.shared.rack.as_ref()?, self.rack.as_ref()?);
-        view.is_managed().then(|| Guard { routes: &rack.routes, term: view.term() })
+        let view = self.rack.as_ref().filter(|view| view.is_managed())?;
+        let rack = self.shared.rack.as_ref()?;
+        Some(Guard { routes: &rack.routes, term: view.term() })
     }
 
     /// Takes over what has changed in the rack, and says so to whoever waits for it.

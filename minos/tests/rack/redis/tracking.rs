@@ -107,7 +107,7 @@ fn keys_of(rack: &Rack) -> [[String; 2]; 2] {
             let place = rack.operate(&format!("where {key}"));
             place.trim_end().ends_with(&format!(" {node}"))
         };
-        let mut keys = (0..).map(|number| format!("key{number}")).filter(is_there);
+        let mut keys = (0..10_000).map(|number| format!("key{number}")).filter(is_there);
         [keys.next().unwrap(), keys.next().unwrap()]
     })
 }
