@@ -41,8 +41,8 @@ pub(crate) trait Host: Send + Sync {
 /// Who is told of which changes.
 pub(crate) struct Tracking {
     host: OnceLock<Box<dyn Host>>,
-    /// The connections that track, and the nodes that are told. Locked while the engine is told whom to tell, which waits for writers: no observer takes
-    /// it.
+    /// The connections that track, and the nodes that are told. Locked while the engine is told whom to tell, which waits for
+    /// writers: no observer takes it.
     switch: Mutex<usize>,
     trackers: Mutex<Vec<Arc<Tracker>>>,
     table: Table,

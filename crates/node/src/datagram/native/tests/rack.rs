@@ -26,7 +26,7 @@ use crate::{
     ops::{Fetch, Need},
     rack::{
         Rack, RackCounters, RackView,
-        config::{RackConfig, RackNode},
+        config::{Acknowledge, Managed, RackConfig, RackNode},
     },
     server::config::NativeConfig,
 };
@@ -55,6 +55,13 @@ fn rack_config(node: usize, units: &[u32]) -> RackConfig {
         address: minos_net::Address::Unix(format!("/{number}").into()),
         native: Some(address(number)),
     };
+    // Copies in other units come from a coordinator.
+    let managed = || Managed {
+        coordinators: Vec::new(),
+        lease: Duration::from_secs(1),
+        acknowledge: Acknowledge::Owner,
+        read_copies: None,
+    };
     RackConfig {
         name: "test".to_owned(),
         node,
@@ -62,7 +69,7 @@ fn rack_config(node: usize, units: &[u32]) -> RackConfig {
         micro_shards: MICRO_SHARDS,
         timeout: Duration::from_secs(1),
         waiting_max: 8,
-        managed: None,
+        managed: units.iter().any(|unit| *unit != units[0]).then(managed),
         secrets: Vec::new(),
     }
 }
