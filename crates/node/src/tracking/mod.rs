@@ -373,6 +373,7 @@ mod tests {
             Notice::Key(key) => String::from_utf8(key.into()).unwrap(),
             Notice::All => "*".to_owned(),
             Notice::Broken(number) => format!("broken {number}"),
+            other => panic!("{other:?} is for nodes"),
         };
         inbox.take().into_iter().map(text).collect()
     }
