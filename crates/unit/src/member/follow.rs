@@ -1,6 +1,6 @@
 //! A follower's side: it copies a micro-shard, and then takes in what changes.
 
-use std::collections::BTreeSet;
+use std::{cmp::Ordering, collections::BTreeSet};
 
 use minos_base::KeyHash;
 use minos_rack::{MicroShard, ServerId};
@@ -378,12 +378,26 @@ impl Member {
     /// Says until when copies may be read: as long as the oldest of them may.
     fn freshen(&mut self, effects: &mut Vec<Effect>) {
         let Some(copies_us) = self.timing.copies_us else { return };
-        let streams = self.streams.values().filter(|stream| stream.follows > 0 && stream.fresh_us > 0);
-        let until_us = streams.map(|stream| stream.fresh_us + copies_us).min().unwrap_or(0);
-        if until_us != self.fresh_until_us {
-            self.fresh_until_us = until_us;
-            effects.push(Effect::Fresh(until_us));
-        }
+        let followed = self.streams.iter().filter(|(_, stream)| stream.follows > 0);
+        let ends = followed.filter_map(|(from, stream)| match stream.fresh_us {
+            // Before its first fresh batch copies may be complete: by a newer directory than this node's.
+            0 => self.reads_copies_from(*from).then_some(0),
+            fresh_us => Some(fresh_us + copies_us),
+        });
+        let until_us = ends.min().unwrap_or(0);
+        // An earlier end is known before more copies are read, a later one once some are read no more.
+        let at = match until_us.cmp(&self.fresh_until_us) {
+            Ordering::Less => 0,
+            Ordering::Equal => return,
+            Ordering::Greater => effects.len(),
+        };
+        self.fresh_until_us = until_us;
+        effects.insert(at, Effect::Fresh(until_us));
+    }
+
+    fn reads_copies_from(&self, from: ServerId) -> bool {
+        let mut follows = self.shards.iter().filter_map(|shard| shard.follow.as_deref());
+        follows.any(|follow| follow.pull.from == from && follow.is_readable())
     }
 
     /// What the batch has ended.
@@ -470,6 +484,7 @@ impl Member {
                 effects.push(Effect::ReadCopy(follow.pull.id.micro_shard, follow.is_readable()));
             }
         }
+        self.freshen(effects);
         for from in news {
             self.streams.entry(from).or_default().is_awaited = true;
             self.ask_for_more(now_us, from, effects);

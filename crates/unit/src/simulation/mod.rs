@@ -231,9 +231,9 @@ fn control_without_its_name_in_the_directory_a_copy_is_read_that_is_told_of_no_c
 
 #[test]
 fn control_without_its_lease_an_old_owner_feeds_copies() {
-    let base = Plan { copies: 3, kills: 4, memory_losses: 0, moves: 0, ..followed_afar(Loss::Never) };
+    let base = Plan { copies: 3, kills: 0, memory_losses: 0, moves: 0, ..followed_afar(Loss::Never) };
     // It is rare: the seeds before find nothing.
-    must_fail_from(1700, Plan { pauses: 0, cuts: 100, fault_us: 3000, ..base }, Safeguard::FeedLease);
+    must_fail_from(900, Plan { pauses: 0, cuts: 60, fault_us: 2000, ..base }, Safeguard::FeedLease);
 }
 
 #[test]
