@@ -398,6 +398,62 @@ fn a_follower_confirms_nothing_that_it_lacks_while_the_directory_names_it() {
 }
 
 #[test]
+fn a_copy_is_not_read_before_something_fresh_has_come_from_its_owner() {
+    const C: ServerId = ServerId(3);
+    const OTHER: MicroShard = MicroShard(1);
+    let node =
+        |(id, unit)| Node { id, unit: UnitId(unit), standing: Standing::Member, address: String::new() };
+    let nodes = [(A, 0), (B, 1), (C, 0)].map(node).to_vec();
+    let directory = Directory::new(MicroShards::new(2).unwrap(), 1, nodes).unwrap();
+    let owners = BTreeMap::from([(SHARD, A), (OTHER, C)]);
+    let place = |(it, node): (&MicroShard, &ServerId)| {
+        (*it, Place { node: *node, epoch: 0, since: 1, is_serving: true })
+    };
+    let places = owners.iter().map(place).collect();
+    let directory = directory.changed(Change { places, ..Change::default() }).unwrap();
+    let timing = Timing { report_us: 1000, ask_us: 1000, copies_us: Some(1_000_000) };
+    let mut follower = Member::new(B, 7, &[Ownership::VOID; 2], terms(), timing);
+    let mut now_us = 1;
+    let mut say = |input| {
+        now_us += 1;
+        effects_of(&mut follower, now_us, input)
+    };
+    let feed = crate::FeedId { incarnation: 7, number: 1 };
+    let id = |micro_shard| MoveId { micro_shard, number: directory.epoch() };
+    let epoch = |micro_shard| directory.place(micro_shard).unwrap().epoch;
+    let pull = |(it, from)| Pull { id: id(it), from, epoch: epoch(it), is_follow: true, base: 0 };
+    let pulls = owners.clone().into_iter().map(pull).collect();
+    say(Input::Orders(Orders { pulls, ..orders(&directory) }));
+    for (&it, &owner) in &owners {
+        say(Input::Emptied(it));
+        let asked = Asked { id: id(it), incarnation: 7, epoch: epoch(it), batch: 0, freeze: false };
+        say(Input::Message(owner, Message::Followed(asked, feed)));
+        say(Input::Copied(id(it), true));
+    }
+    let batch = |owner, applied, epoch| {
+        let more = crate::More { feed, applied, asked_us: 1, due: 1 };
+        Input::Message(owner, Message::Batch { more, epoch, changes: Vec::new() })
+    };
+    let of_copies = |effects: Vec<Effect>| -> Vec<Effect> {
+        let is_of_copies = |it: &Effect| matches!(it, Effect::Fresh(_) | Effect::ReadCopy(_, true));
+        effects.into_iter().filter(is_of_copies).collect()
+    };
+    // The control: what comes from C is fresh.
+    let fresh = Effect::Fresh(1_000_001);
+    assert!(say(batch(C, 0, directory.epoch())).contains(&fresh));
+    // A goes by a directory that this node does not know yet. It may feed fewer micro-shards by then.
+    assert!(of_copies(say(batch(A, 0, directory.epoch() + 1))).is_empty());
+    let named =
+        |it: &MicroShard| (*it, vec![Follower { node: B, number: directory.epoch(), is_safe: false }]);
+    let followers = owners.keys().map(named).collect();
+    let named = directory.changed(Change { followers, ..Change::default() }).unwrap();
+    let read = [SHARD, OTHER].map(|it| Effect::ReadCopy(it, true));
+    let [first, second] = read;
+    assert_eq!(of_copies(say(Input::Orders(orders(&named)))), [Effect::Fresh(0), first, second]);
+    assert_eq!(of_copies(say(batch(A, 1, named.epoch()))), [fresh]);
+}
+
+#[test]
 fn nothing_is_acknowledged_while_the_directory_names_a_copy_that_is_told_of_no_changes() {
     let other = MicroShard(1);
     let node = |id| Node { id, unit: UnitId(id.0), standing: Standing::Member, address: String::new() };
