@@ -177,6 +177,18 @@ pub(super) fn translated(
     if session.mutes() { Box::new(|_| Vec::new()) } else { Box::new(make) }
 }
 
+/// Asks another node for what only reads. Its reply, translated, comes to this place.
+pub(super) fn ask_node<M: Mode, P>(
+    cx: &mut Context<'_, M, P>,
+    at: usize,
+    (call, node): (&Call<'_>, u16),
+    (bytes, translate): (Vec<u8>, Translate),
+) {
+    let (command, translate) = (Some(call.spec.id), Some(translate));
+    let forward = Forward { bytes, is_read: true, translate, command, ..Forward::to_all(vec![node]) };
+    cx.holes.push(at, None, forward);
+}
+
 /// The reply to a command that was sent to another node, of what that has said, or this one in its place.
 pub(super) fn reply_of(said: &[u8]) -> Vec<u8> {
     let line_bytes = said.iter().position(|&byte| byte == b'\n').map_or(said.len(), |at| at + 1);
@@ -434,18 +446,7 @@ fn size<M: Mode, P: Placement>(
     let reply = gather.take(own);
     for node in others {
         let bytes = command(session, call.command.arguments(0))?;
-        let translate = Some(gather.part(session));
-        cx.holes.push(
-            tx.len(),
-            None,
-            Forward {
-                bytes,
-                is_read: true,
-                translate,
-                command: Some(call.spec.id),
-                ..Forward::to_all(vec![node])
-            },
-        );
+        ask_node(cx, tx.len(), (call, node), (bytes, gather.part(session)));
     }
     tx.extend_from_slice(&reply);
     Ok(())

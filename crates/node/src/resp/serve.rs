@@ -44,7 +44,7 @@ pub(crate) fn serve<M: Mode, P: Placement>(
         return (consumed, next);
     }
     let mut holes = cx.holes.take();
-    let origin = cx.rack.map(|rack| session.origin(rack.number())).unwrap_or_default();
+    let origin = session.origin(cx);
     holes.iter_mut().for_each(|hole| hole.forward.origin = origin);
     (consumed, Next::Forward(Box::new(Forwards { holes, then: next, replies: Vec::new() })))
 }

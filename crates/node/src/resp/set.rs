@@ -370,7 +370,7 @@ fn collect<M: Mode, P: Placement>(
     forward.bytes.resize(at + bytes as usize, 0);
     let translate = tracking::told_at_once(cx, session, std::iter::once(key), elsewhere::stored(session));
     (forward.permit, forward.translate) = (Some(permit), Some(translate));
-    forward.origin = cx.rack.map(|rack| session.origin(rack.number())).unwrap_or_default();
+    forward.origin = session.origin(cx);
     // Its line end follows the value.
     session.discard = Discard { bytes: LINE_END.len() as u64, bulks: 0 };
     Receive::Away(Work::Collect { forward: Box::new(forward), at })

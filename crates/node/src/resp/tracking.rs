@@ -95,10 +95,10 @@ impl RespSession {
         if self.tracked.is_some() { Intent::Read } else { Intent::ReadCopy }
     }
 
-    /// As whose changes other nodes mark those of this client, if it is not to be told of them. This node's number is `me`.
-    pub(super) fn origin(&self, me: u16) -> Origin {
+    /// As whose changes other nodes mark those of this client, if it is not to be told of them.
+    pub(super) fn origin<M: Mode, P>(&self, cx: &Context<'_, M, P>) -> Origin {
         let is_marked = self.tracked.as_ref().is_some_and(|tracked| tracked.tracker.has_no_loop());
-        if is_marked { Origin::new(me, self.id) } else { Origin::default() }
+        cx.rack.filter(|_| is_marked).map_or(Origin::default(), |rack| Origin::new(rack.number(), self.id))
     }
 
     /// Marks the changes of the following commands as those of this client, if it is not to be told of them.
@@ -204,8 +204,7 @@ pub(super) fn told_at_once<'a, M: Mode, P>(
     translate: Translate,
 ) -> Translate {
     let (Some(tracked), Some(rack)) = (&session.tracked, cx.rack) else { return translate };
-    let (tracking, me) = (Arc::clone(&tracked.tracking), rack.number());
-    let origin = session.origin(me);
+    let (tracking, me, origin) = (Arc::clone(&tracked.tracking), rack.number(), session.origin(cx));
     let keys: Vec<(KeyHash, Box<[u8]>)> = keys.map(|key| (cx.store.hash(key), key.into())).collect();
     Box::new(move |said| {
         let reply = translate(said);

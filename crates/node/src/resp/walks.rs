@@ -7,13 +7,13 @@ use minos_proto::resp::{compose, unsigned};
 
 use super::{
     call::{Call, Done, Failure, fail, pause},
-    elsewhere::{command, reply_of, translated},
+    elsewhere::{ask_node, command, reply_of, translated},
     relayed::{Midway, array},
     scan,
     session::RespSession,
 };
 use crate::{
-    ops::{Context, Next, Placement},
+    ops::{Context, Fetch, Next, Placement},
     rack::{Forward, RackView, Translate},
 };
 
@@ -38,34 +38,22 @@ pub(super) fn scan<M: Mode, P: Placement>(
     let words: Vec<&[u8]> = words().map(|(at, word)| if at == 1 { there.as_bytes() } else { word }).collect();
     let onward = move |reply: Vec<u8>| with_cursor(&reply, (node, nodes)).unwrap_or(reply);
     if rack.is_node(node as u16) {
-        let mut body = Vec::new();
-        array(words.into_iter(), &mut body);
-        let mut midway = Midway::of(session.version);
-        if let Some(fetch) = midway.execute(cx, &body) {
-            return Some(pause(Next::Fetch(fetch)));
-        }
-        if midway.reply.first() == Some(&b'-') {
+        let reply = match step_here(cx, session, &words) {
+            Ok(reply) => reply,
+            Err(fetch) => return Some(pause(Next::Fetch(fetch))),
+        };
+        if reply.first() == Some(&b'-') {
             cx.counters.resp_failed.count(call.spec.id);
         }
-        tx.extend_from_slice(&onward(midway.reply));
+        tx.extend_from_slice(&onward(reply));
         return Some(Ok(()));
     }
     let bytes = match command(session, words.into_iter()) {
         Ok(bytes) => bytes,
         Err(failure) => return Some(Err(failure.into())),
     };
-    let translate = Some(translated(session, move |said| onward(reply_of(said))));
-    cx.holes.push(
-        tx.len(),
-        None,
-        Forward {
-            bytes,
-            is_read: true,
-            translate,
-            command: Some(call.spec.id),
-            ..Forward::to_all(vec![node as u16])
-        },
-    );
+    let translate = translated(session, move |said| onward(reply_of(said)));
+    ask_node(cx, tx.len(), (call, node as u16), (bytes, translate));
     Some(Ok(()))
 }
 
@@ -92,13 +80,10 @@ pub(super) fn keys<M: Mode, P: Placement>(
             if !rack.is_node(node as u16) {
                 return ask(cx, session, (node, &words), tx);
             }
-            let mut body = Vec::new();
-            array(words.into_iter(), &mut body);
-            let mut midway = Midway::of(session.version);
-            if let Some(fetch) = midway.execute(cx, &body) {
-                return pause(Next::Fetch(fetch));
+            match step_here(cx, session, &words) {
+                Ok(reply) => reply,
+                Err(fetch) => return pause(Next::Fetch(fetch)),
             }
-            midway.reply
         }
     };
     let Some(scanned) = Scanned::of(&reply) else { return fail(error_in(&reply)) };
@@ -115,6 +100,18 @@ pub(super) fn keys<M: Mode, P: Placement>(
     compose::array(tx, progress.count as usize);
     tx.extend_from_slice(&progress.found);
     Ok(())
+}
+
+/// The reply of this node to a step of a walk, unless that has to wait for flash.
+fn step_here<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &RespSession,
+    words: &[&[u8]],
+) -> Result<Vec<u8>, Box<Fetch<M>>> {
+    let mut body = Vec::new();
+    array(words.iter().copied(), &mut body);
+    let mut midway = Midway::of(session.version);
+    midway.execute(cx, &body).map_or(Ok(midway.reply), Err)
 }
 
 /// Asks another node for a step of a walk, which goes on with its reply.
