@@ -44,7 +44,6 @@ impl Clock {
     }
 
     /// Seconds at `instant`.
-    #[inline]
     pub fn seconds_at(&self, instant: Instant) -> Seconds {
         let since_zero = self.made_at.saturating_add(instant.saturating_duration_since(self.made));
         Seconds::try_from(since_zero.as_secs()).unwrap_or(Seconds::MAX)
@@ -90,7 +89,6 @@ impl Exptime {
     /// The same moment on the store's `clock`, which shows `now`; 0 is never.
     ///
     /// Moments before the clock's start become 1, which has always passed.
-    #[inline]
     pub fn on(self, clock: &Clock, now: Seconds) -> Seconds {
         match self.0 {
             0 => 0,

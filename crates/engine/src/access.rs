@@ -165,7 +165,6 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
 }
 
 /// Marks an item as fetched now, if that is worth a write. The caller must be the item's only writer.
-#[inline]
 fn note_access(region: &Region, item: Offset, state: &ItemState, now: Seconds) {
     if state.is_access_due() {
         region.word(item.plus(SHAPE)).store(state.accessed(now), Relaxed);

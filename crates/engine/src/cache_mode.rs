@@ -352,7 +352,6 @@ fn extent_words(item: Offset, key_bytes: usize) -> Offset {
     body(item).plus(words_for(key_bytes) as u64)
 }
 
-#[inline]
 fn extent_of(region: &View, item: Offset, state: &ItemState) -> ExtentId {
     // Relaxed: read by the writer, or checked afterwards.
     ExtentId::from_word(region.word(extent_words(item, state.key_bytes())).load(Relaxed))

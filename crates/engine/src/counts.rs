@@ -187,7 +187,6 @@ impl Counts {
     }
 
     /// A sweep has come by an item that stays.
-    #[inline]
     pub(crate) fn see(&self, state: &ItemState) {
         let [seen, _] = &self.class(state).ages_s;
         let age_s = state.access_age_s();
@@ -197,7 +196,6 @@ impl Counts {
     }
 
     /// A sweep has seen all items.
-    #[inline]
     pub(crate) fn end_pass(&self) {
         for ClassCounts { ages_s: [seen, whole], .. } in &self.by_class {
             whole.set(seen.value());
@@ -215,7 +213,6 @@ impl Counts {
 
     /// Adds `items` like this one; wraps around, so that it can subtract
     /// too. Returns the counts of its class.
-    #[inline]
     fn count(&self, state: &ItemState, items: u64) -> &ClassCounts {
         let class = self.class(state);
         let (key_bytes, value_bytes) = (state.key_bytes() as u64, state.value_bytes() as u64);

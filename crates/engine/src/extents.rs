@@ -47,7 +47,6 @@ pub struct ExtentPin {
 
 impl ExtentPin {
     /// The chunk; it is neither written nor freed until the claim is released.
-    #[inline]
     pub fn chunk(&self) -> Offset {
         self.chunk
     }
@@ -123,7 +122,6 @@ impl Extents {
     }
 
     /// The chunk of an extent; `None` if it was evicted or released.
-    #[inline]
     pub fn chunk(&self, id: ExtentId) -> Option<Offset> {
         self.linked(id).map(|slot| self.slots[slot as usize].chunk)
     }

@@ -17,7 +17,6 @@ impl Slot {
     pub(crate) const EMPTY: Self = Self(0);
 
     /// Never empty, because a tag is never zero.
-    #[inline]
     pub(crate) fn new(hash: KeyHash, value_bytes: u64, link: u64) -> Self {
         debug_assert!(link >> OFFSET_BITS == 0);
         let class = SizeClass::of(value_bytes).index() as u64;

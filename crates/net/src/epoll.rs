@@ -62,7 +62,6 @@ impl Poller for Epoll {
         Ok(())
     }
 
-    #[inline]
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -120,7 +120,6 @@ impl Port for KernelPort {
         self.card.as_ref().map(CardPort::counts).unwrap_or_default()
     }
 
-    #[inline]
     fn descriptor(&self) -> BorrowedFd<'_> {
         self.card.as_ref().map_or_else(|| self.udp.as_fd(), CardPort::descriptor)
     }

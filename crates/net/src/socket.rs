@@ -97,7 +97,6 @@ impl Socket {
     }
 
     /// Receives into `buffer`.
-    #[inline]
     pub fn receive(&self, buffer: &mut [u8]) -> Progress {
         match retry(|| rustix::net::recv(&self.fd, &mut *buffer, RecvFlags::empty())) {
             Ok((0, _)) if !buffer.is_empty() => Progress::Closed,
@@ -107,7 +106,6 @@ impl Socket {
     }
 
     /// Sends from the front of `bytes`.
-    #[inline]
     pub fn send(&self, bytes: &[u8]) -> Progress {
         match retry(|| rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL)) {
             Ok(sent) => Progress::Bytes(sent),
@@ -117,7 +115,6 @@ impl Socket {
 
     /// Sends from the front of several pieces in one call. With `more`, bytes follow at once, so that the
     /// kernel may hold back a segment that is not full.
-    #[inline]
     pub fn send_pieces(&self, pieces: &[IoSlice<'_>], more: bool) -> Progress {
         let flags = if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
         let mut ancillary = SendAncillaryBuffer::default();
@@ -148,7 +145,6 @@ pub trait Wire {
     fn send(&self, bytes: &[u8]) -> Progress;
 
     /// Sends from the front of several pieces.
-    #[inline]
     fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Progress {
         let first = pieces.iter().find(|piece| !piece.is_empty());
         first.map_or(Progress::Bytes(0), |piece| self.send(piece))
@@ -159,17 +155,14 @@ pub trait Wire {
 }
 
 impl Wire for Socket {
-    #[inline]
     fn receive(&self, buffer: &mut [u8]) -> Progress {
         self.receive(buffer)
     }
 
-    #[inline]
     fn send(&self, bytes: &[u8]) -> Progress {
         self.send(bytes)
     }
 
-    #[inline]
     fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Progress {
         self.send_pieces(pieces, false)
     }

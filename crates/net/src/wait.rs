@@ -53,7 +53,6 @@ impl<'fd> WaitSet<'fd> {
     ///
     /// # Errors
     /// Only errors that make waiting impossible; after a signal none is readable.
-    #[inline]
     pub fn wait(&mut self, wait: Wait) -> io::Result<Readable> {
         let mut readable = Readable::default();
         match poll(&mut self.entries, Some(&timespec(wait))) {

@@ -33,13 +33,11 @@ impl Waker {
     }
 
     /// Announces that the thread is about to sleep.
-    #[inline]
     pub fn prepare(&self) {
         self.sleeping.prepare();
     }
 
     /// Announces that the thread is awake.
-    #[inline]
     pub fn awake(&self) {
         self.sleeping.awake();
     }
@@ -68,7 +66,6 @@ impl Waker {
 }
 
 impl AsFd for Waker {
-    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

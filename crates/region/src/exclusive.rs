@@ -30,7 +30,6 @@ impl Exclusive {
     ///
     /// # Panics
     /// If they do not lie within the chunk, or the chunk does not lie in `region`.
-    #[inline]
     pub fn bytes_mut<'a>(&'a mut self, region: &'a Region, at: usize, len: usize) -> &'a mut [u8] {
         assert!(self.region == region.number(), "a chunk of another region");
         let end = at.checked_add(len).filter(|&end| end <= self.words as usize * WORD_BYTES);

@@ -232,7 +232,6 @@ impl Duty {
     }
 
     /// The RX queues that it polls.
-    #[inline]
     pub fn polled(&self) -> WorkerSet {
         self.polls.iter().map(|share| share.queue).collect()
     }

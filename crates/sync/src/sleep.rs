@@ -19,7 +19,6 @@ impl SleepFlag {
     }
 
     /// Announces that the thread is about to sleep.
-    #[inline]
     pub fn prepare(&self) {
         self.sleeping.store(1, Ordering::Relaxed);
         // With the fence in `rouse`: either the waker sees `sleeping`, or the sleeper, which checks for work
@@ -28,7 +27,6 @@ impl SleepFlag {
     }
 
     /// Announces that the thread is awake.
-    #[inline]
     pub fn awake(&self) {
         self.sleeping.store(0, Ordering::Relaxed);
     }

@@ -173,7 +173,6 @@ impl UdpPort {
 }
 
 impl AsFd for UdpPort {
-    #[inline]
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

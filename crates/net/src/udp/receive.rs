@@ -112,7 +112,6 @@ impl ReceiveBurst {
     }
 
     /// The messages of the last call.
-    #[inline]
     pub fn messages(&mut self) -> impl ExactSizeIterator<Item = Message<'_>> {
         let mut slots = self.bytes.chunks_exact_mut(self.slot_bytes + GAP_BYTES);
         let mut passed = 0;
@@ -153,7 +152,6 @@ impl UdpPort {
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
-    #[inline]
     pub fn receive_at_most(&self, burst: &mut ReceiveBurst, messages_max: usize) -> io::Result<usize> {
         let slots = burst.names.len().min(messages_max);
         burst.received.clear();

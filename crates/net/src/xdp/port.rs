@@ -272,7 +272,6 @@ impl CardBurst {
     }
 
     /// The datagrams of the last receive.
-    #[inline]
     pub(crate) fn messages(&mut self) -> impl Iterator<Item = Message<'_>> {
         let card = self.card.as_deref();
         self.held.iter_mut().filter_map(move |held| {

@@ -43,7 +43,6 @@ pub(super) fn need_entry(flags: MetaFlags<'_>) -> bool {
 
 impl<'a> MetaGet<'a> {
     /// Parses the flags.
-    #[inline]
     pub(super) fn new(
         request: &'a protocol::Get<'a>,
         lookup: Lookup<'a>,

@@ -102,7 +102,6 @@ impl MemcacheSession {
     }
 
     /// Discards the bytes of a refused value at the front of `input`; returns their number.
-    #[inline]
     pub(super) fn swallow(&mut self, input: &[u8]) -> usize {
         let swallowed = self.swallow_bytes.min(input.len() as u64);
         self.swallow_bytes -= swallowed;

@@ -33,7 +33,6 @@ impl Counter {
         }
     }
 
-    #[inline]
     pub(crate) fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

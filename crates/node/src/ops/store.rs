@@ -74,7 +74,6 @@ enum Decision {
 
 impl StoreOperation {
     /// True if the store depends on the stored item.
-    #[inline]
     pub(crate) fn depends(&self) -> bool {
         self.kind != StoreKind::Set || self.life == Life::Kept || self.takes_old
     }

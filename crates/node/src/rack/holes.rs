@@ -50,7 +50,6 @@ impl Holes {
     }
 
     /// Forwards the last command as its client sent it, unless it has bytes of its own.
-    #[inline]
     pub(crate) fn fill(&mut self, command: &[u8]) {
         if let Some(Hole { forward, .. }) = self.0.last_mut().filter(|hole| hole.forward.bytes.is_empty()) {
             forward.bytes = command.to_vec();

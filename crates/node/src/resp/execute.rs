@@ -274,7 +274,6 @@ fn check<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Fail
 }
 
 /// The keys of a command.
-#[inline]
 pub(super) fn all_keys<'a>(call: &Call<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let keys = call.spec.keys;
     let count = keys.positions(call.command.len()).count();

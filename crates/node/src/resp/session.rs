@@ -198,7 +198,6 @@ impl RespSession {
     }
 
     /// The bounds of what the client may send.
-    #[inline]
     pub(super) fn limits(&mut self) -> Limits {
         if self.guard.as_mut().is_some_and(|guard| guard.user().is_none()) { STRANGER } else { self.limits }
     }

@@ -109,7 +109,6 @@ impl Mailbox {
     }
 
     /// True until the control thread is called.
-    #[inline]
     pub(crate) fn rests(&self) -> bool {
         self.rests.load(Relaxed)
     }

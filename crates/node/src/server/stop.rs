@@ -47,7 +47,6 @@ impl Stop {
     }
 
     /// True if a stop was requested.
-    #[inline]
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
     }

@@ -236,7 +236,6 @@ pub(crate) struct Buffer {
 
 impl Buffer {
     /// The bytes not consumed yet.
-    #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[self.start..]
     }
@@ -245,7 +244,6 @@ impl Buffer {
         self.start == self.bytes.len()
     }
 
-    #[inline]
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         // The remaining bytes move to the front of the memory: each at most once for as many bytes consumed
         // before it.

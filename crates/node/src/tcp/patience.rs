@@ -50,7 +50,6 @@ impl Patience {
         self.blocked = None;
     }
 
-    #[inline]
     pub(crate) fn moved(&mut self, bytes: usize, terms: &Terms, now: Instant) {
         let nanoseconds = (bytes as u64).saturating_mul(1_000_000_000).checked_div(terms.rate_min);
         let paid = nanoseconds.map_or(Duration::MAX, Duration::from_nanos);

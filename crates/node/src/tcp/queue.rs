@@ -202,7 +202,6 @@ impl<I: Io> QueueState<I> {
     }
 
     /// Takes back a connection for which there was no room in a ring.
-    #[inline]
     pub(crate) fn take_back(&mut self, connection: Box<Connection>) {
         let token = connection.token;
         self.connections.take_back(connection);
@@ -309,7 +308,6 @@ impl Slab {
     }
 
     /// The connection of `token`, unless it is closed or away.
-    #[inline]
     pub(crate) fn here(&mut self, token: Token) -> Option<&mut Connection> {
         match &mut self.slot(token)?.state {
             State::Here(connection) => Some(connection),
@@ -318,7 +316,6 @@ impl Slab {
     }
 
     /// Takes out a connection for a worker; its token stays valid. One that is away has missed an event.
-    #[inline]
     pub(crate) fn lend(&mut self, token: Token) -> Option<Box<Connection>> {
         let slot = self.slot(token)?;
         match std::mem::replace(&mut slot.state, State::Away) {
@@ -331,7 +328,6 @@ impl Slab {
     }
 
     /// Puts a lent connection back; true if an event was missed meanwhile.
-    #[inline]
     pub(crate) fn take_back(&mut self, connection: Box<Connection>) -> bool {
         let Some(slot) = self.slot(connection.token) else { return false };
         debug_assert!(matches!(slot.state, State::Away));
@@ -353,7 +349,6 @@ impl Slab {
     }
 
     /// Notes whether a connection, here or away, is in the backlog; true if that changed.
-    #[inline]
     pub(crate) fn mark_left_over(&mut self, token: Token, is_left_over: bool) -> bool {
         self.slot(token)
             .is_some_and(|slot| std::mem::replace(&mut slot.is_left_over, is_left_over) != is_left_over)

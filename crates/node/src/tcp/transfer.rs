@@ -46,7 +46,6 @@ impl<M: Mode> Transfer<M> {
     }
 
     /// Bytes left to move, by which a large worker orders its transfers.
-    #[inline]
     pub(crate) fn remaining_bytes(&self) -> usize {
         match &self.work {
             Work::Send { item, tail, sent_bytes } => {

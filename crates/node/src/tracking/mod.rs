@@ -93,7 +93,6 @@ thread_local! {
 }
 
 /// Marks the changes that this thread makes from now on as those of a connection, or of none.
-#[inline]
 pub(crate) fn set_origin(number: Option<u64>) {
     ORIGIN.set(number);
 }

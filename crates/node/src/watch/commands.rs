@@ -18,7 +18,6 @@ pub struct CommandTimes {
 pub(super) type ByCommand = BTreeMap<&'static str, CommandTimes>;
 
 impl CommandTimes {
-    #[inline]
     pub(super) fn record(&mut self, time: Duration, requests: u64) {
         let us = u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX).max(1);
         let step = (u64::BITS - (us - 1).leading_zeros()) as usize;

@@ -16,7 +16,6 @@ const UNITS_MAX: u64 = 1 << 30;
 const COUNT: usize = step_of(UNITS_MAX) + 1;
 
 /// The step of a duration in units.
-#[inline]
 const fn step_of(units: u64) -> usize {
     if units < STEPS {
         return units as usize;
@@ -46,7 +45,6 @@ impl SharedDurations {
     }
 
     /// Counts `requests` that took `duration`. Only the owner calls it: a load and a store suffice.
-    #[inline]
     pub(super) fn record(&self, duration: Duration, requests: u64) {
         let ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         let more = |count: &AtomicU64, by: u64| count.store(count.load(Relaxed).wrapping_add(by), Relaxed);

@@ -171,7 +171,6 @@ impl Probe {
 
     /// Keeps a chosen request that was executed from `begun` on, until its reply is sent. `hash` is `None` if its key is
     /// not to be noted.
-    #[inline]
     pub(crate) fn executed(
         &self,
         command: &'static str,

@@ -89,7 +89,6 @@ impl Grant {
     ///
     /// # Errors
     /// It is too short, or its sizes or its window cannot be.
-    #[inline]
     pub fn parse(value: &[u8]) -> Result<Self, Malformed> {
         let (bytes, _) = head::<GRANT_BYTES>(value, Malformed::Body)?;
         let grant = Self {
@@ -150,7 +149,6 @@ impl DataHead {
     ///
     /// # Errors
     /// There is no such fragment, or it has more or fewer bytes.
-    #[inline]
     pub fn parse(body: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (bytes, data) = head::<DATA_HEAD_BYTES>(body, Malformed::Body)?;
         let data_head = Self {
@@ -203,7 +201,6 @@ impl FragmentHead {
     ///
     /// # Errors
     /// It is too short.
-    #[inline]
     pub fn parse(body: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let (bytes, data) = head::<FRAGMENT_HEAD_BYTES>(body, Malformed::Body)?;
         Ok((Self { transfer: u64_at(bytes, 0), index: u32_at(bytes, 8) }, data))
@@ -250,7 +247,6 @@ impl AckHead {
     ///
     /// # Errors
     /// It is too short, its state is unknown, or a range cannot be.
-    #[inline]
     pub fn parse(body: &[u8]) -> Result<(Self, Ranges<'_>), Malformed> {
         let (bytes, rest) = head::<ACK_HEAD_BYTES>(body, Malformed::Body)?;
         let state = match bytes[16] {
@@ -284,7 +280,6 @@ pub struct FragmentRange {
 }
 
 impl FragmentRange {
-    #[inline]
     fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; RANGE_BYTES] = bytes.try_into().ok()?;
         let range = Self { first: u32_at(bytes, 0), count: u32_at(bytes, 4) };
@@ -310,7 +305,6 @@ impl<'a> Ranges<'a> {
     ///
     /// # Errors
     /// They do not fill it, there are more than [`RANGES_MAX`], or one names no fragments or ends too high.
-    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let ranges = bytes.chunks(RANGE_BYTES);
         let is_list =

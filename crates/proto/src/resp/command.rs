@@ -27,7 +27,6 @@ impl<'a> Command<'a> {
     }
 
     /// Argument `at`; the name is argument 0. Walks over those before it, from the fourth on.
-    #[inline]
     pub fn argument(&self, at: usize) -> Option<&'a [u8]> {
         if at < NEAR.min(self.len) {
             return Some(self.near[at]);
@@ -36,7 +35,6 @@ impl<'a> Command<'a> {
     }
 
     /// The arguments from number `from` on.
-    #[inline]
     pub fn arguments(&self, from: usize) -> Arguments<'a> {
         let mut arguments = Arguments { near: self.near, rest: self.rest, at: from.min(NEAR), len: self.len };
         for _ in NEAR..from.min(self.len) {

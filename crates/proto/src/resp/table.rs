@@ -110,7 +110,6 @@ impl Keys {
     }
 
     /// The positions in a command of `len` arguments, the name included.
-    #[inline]
     pub fn positions(self, len: usize) -> impl Iterator<Item = usize> {
         let last = if self.last < 0 {
             len.saturating_sub(self.last.unsigned_abs() as usize)

@@ -63,18 +63,15 @@ impl Cookies {
     }
 
     /// Whole seconds for which a cookie issued at `now` will be accepted: from one period to two.
-    #[inline]
     pub fn seconds_left(&self, now: Instant) -> u32 {
         let into_period_s = self.since_start(now).as_secs() % COOKIE_PERIOD_S;
         (2 * COOKIE_PERIOD_S - into_period_s) as u32
     }
 
-    #[inline]
     fn period(&self, now: Instant) -> u64 {
         self.since_start(now).as_secs() / COOKIE_PERIOD_S
     }
 
-    #[inline]
     fn since_start(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.start)
     }

@@ -102,7 +102,6 @@ pub(super) fn segments_max(segment_bytes: usize) -> usize {
     (TRAIN_BYTES_MAX / segment_bytes).clamp(1, TRAIN_SEGMENTS_MAX)
 }
 
-#[inline]
 fn write_head(out: &mut [u8; HEAD_BYTES], to: &AnswerTo, source: &Source<'_>, index: u32, bytes: usize) {
     let length = HEAD_BYTES + bytes + to.header.tag_bytes();
     let header = Header { kind: Kind::Data, length: length as u16, count: 0, ..to.header };
