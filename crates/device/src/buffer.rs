@@ -5,7 +5,7 @@
 
 use std::{
     alloc::{Layout, handle_alloc_error},
-    ops::{Deref, DerefMut},
+    ops::{Deref, DerefMut, Range},
     ptr::{self, NonNull},
     sync::{
         Arc,
@@ -81,7 +81,7 @@ impl Pool {
             debug_assert_eq!(before & mask, mask, "two threads take from one pool");
         });
         let len = bytes.next_multiple_of(self.block_bytes).max(self.block_bytes);
-        Ok(Buffer { pool: Arc::clone(self), first, blocks, len })
+        Ok(Buffer { pool: Arc::clone(self), first, blocks, skip: 0, len })
     }
 
     /// The first of `blocks` free blocks in a row.
@@ -155,10 +155,21 @@ pub struct Buffer {
     pool: Arc<Pool>,
     first: usize,
     blocks: usize,
+    /// The bytes that are seen and transferred.
+    skip: usize,
     len: usize,
 }
 
 impl Buffer {
+    /// Shows these bytes of its blocks only; requests transfer only those. Until the next call, which may show others again.
+    ///
+    /// # Panics
+    /// It has fewer bytes.
+    pub fn show(&mut self, bytes: Range<usize>) {
+        assert!(bytes.start <= bytes.end && bytes.end <= self.blocks * self.pool.block_bytes, "{bytes:?}");
+        (self.skip, self.len) = (bytes.start, bytes.len());
+    }
+
     /// Shortens the buffer to `bytes` bytes, rounded up to whole blocks; requests transfer only those.
     pub fn truncate(&mut self, bytes: usize) {
         let block_bytes = self.pool.block_bytes;
@@ -167,8 +178,8 @@ impl Buffer {
 
     /// Its address, which stays until it is dropped.
     pub(crate) fn address(&self) -> *mut u8 {
-        // SAFETY: `first` is a block of the pool.
-        unsafe { self.pool.memory.as_ptr().add(self.first * self.pool.block_bytes) }
+        // SAFETY: `first` is a block of the pool, and `skip` at most the size of the buffer's blocks.
+        unsafe { self.pool.memory.as_ptr().add(self.first * self.pool.block_bytes + self.skip) }
     }
 
     #[cfg(test)]
@@ -186,7 +197,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the blocks are initialized and this buffer's own; `len` is at most their size.
+        // SAFETY: the blocks are initialized and this buffer's own; `skip` and `len` are at most their size together.
         unsafe { std::slice::from_raw_parts(self.address(), self.len) }
     }
 }
@@ -246,6 +257,20 @@ mod tests {
         assert_eq!(buffer.len(), 8192);
         buffer.truncate(0);
         assert_eq!(buffer.len(), 4096);
+        drop(buffer);
+        assert_eq!(pool.take(4 * 4096).unwrap().len(), 4 * 4096);
+    }
+
+    #[test]
+    fn a_buffer_shows_a_part_and_all_of_it_again() {
+        let pool = Pool::new(4 * 4096, 4096);
+        let mut buffer = pool.take(8192).unwrap();
+        buffer.fill(1);
+        buffer.show(2560..5120);
+        buffer.fill(2);
+        buffer.show(0..8192);
+        let twos = buffer.iter().enumerate().filter(|(_, byte)| **byte == 2);
+        assert!(twos.map(|(at, _)| at).eq(2560..5120));
         drop(buffer);
         assert_eq!(pool.take(4 * 4096).unwrap().len(), 4 * 4096);
     }

@@ -2,11 +2,16 @@
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+/// The least that a disk transfers.
+pub(crate) const SECTOR_BYTES: u32 = 512;
+
 /// The shape of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Offsets and lengths of requests are multiples of this power of two.
+    /// Offsets and lengths of writes are multiples of this power of two, and those of buffers.
     pub block_bytes: u32,
+    /// Those of reads are multiples of this one, which is not larger.
+    pub read_block_bytes: u32,
     /// Bytes of the device: a multiple of `block_bytes`.
     pub capacity_bytes: u64,
     /// Requests in flight, of all lanes together. Above this a submit could block for milliseconds.
@@ -22,7 +27,14 @@ impl Geometry {
     pub(crate) fn new(block_bytes: u32, capacity_bytes: u64, in_flight_max: u32) -> Self {
         let kept_for_writes = (in_flight_max / 8).max(1).min(in_flight_max - 1);
         let capacity_bytes = capacity_bytes / u64::from(block_bytes) * u64::from(block_bytes);
-        Self { block_bytes, capacity_bytes, in_flight_max, kept_for_writes, request_bytes_max: 1 << 20 }
+        Self {
+            block_bytes,
+            read_block_bytes: block_bytes.min(SECTOR_BYTES),
+            capacity_bytes,
+            in_flight_max,
+            kept_for_writes,
+            request_bytes_max: 1 << 20,
+        }
     }
 
     /// Requests that one of `bytes` bytes counts as; at most half of what reads may use, so that any request is taken

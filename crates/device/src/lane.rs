@@ -328,7 +328,8 @@ impl Lane {
         };
         assert!(buffer.is_of(&self.pool), "a buffer of another lane");
         let end = offset.checked_add(buffer.len() as u64);
-        if !offset.is_multiple_of(u64::from(geometry.block_bytes)) {
+        let unit = u64::from(if is_write { geometry.block_bytes } else { geometry.read_block_bytes });
+        if buffer.is_empty() || !(offset | buffer.len() as u64).is_multiple_of(unit) {
             Some(Error::Misaligned)
         } else if end.is_none_or(|end| end > geometry.capacity_bytes) {
             Some(Error::OutOfRange)

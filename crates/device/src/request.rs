@@ -23,9 +23,9 @@ pub struct Request {
 pub enum Operation {
     /// Fills the buffer from the device.
     Read {
-        /// Position on the device, a multiple of the block size.
+        /// Position on the device, a multiple of the block size of reads.
         offset: u64,
-        /// Filled up to its length.
+        /// Filled up to its length, a multiple of it too.
         buffer: Buffer,
     },
     /// Writes the buffer to the device.

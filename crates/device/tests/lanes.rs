@@ -6,7 +6,7 @@ use std::{thread, time::Instant};
 
 use common::{BLOCK, CAPACITY, LONG, Sample, all, lane, memory, read, results, run, write};
 use minos_base::seeded_stream;
-use minos_device::{Error, Lane, LaneOptions, Request};
+use minos_device::{Error, Lane, LaneOptions, Operation, Request};
 use rand::RngExt as _;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -61,6 +61,31 @@ fn a_request_that_is_wrong_fails_alone() {
         ];
         assert_eq!(results(&run(&mut lane, vector)), expected, "{}", sample.name);
         assert_eq!(lane.counts().failed, 4);
+    }
+}
+
+#[test]
+fn a_read_may_have_less_than_a_block() {
+    for sample in all() {
+        let mut lane = lane(&sample.device);
+        let mut page = write(&mut lane, PAGE, 2, 0);
+        let Operation::Write { buffer, .. } = &mut page.operation else { unreachable!() };
+        buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 512) as u8);
+        run(&mut lane, vec![page]);
+        let mut buffer = lane.buffer(2 * PAGE as usize).unwrap();
+        buffer.fill(99);
+        buffer.show(2560..5120);
+        let mut ended = run(&mut lane, vec![Request::read(0, PAGE + 2560, buffer)]);
+        let mut buffer = ended.remove(0).buffer.unwrap();
+        buffer.show(0..2 * PAGE as usize);
+        let sectors: Vec<u8> = buffer.chunks(512).map(|sector| sector[0]).collect();
+        let rest = [99; 6];
+        assert_eq!(sectors, [&[99; 5][..], &[5, 6, 7, 8, 9], &rest].concat(), "{}", sample.name);
+        // A write has whole blocks.
+        let mut buffer = lane.buffer(PAGE as usize).unwrap();
+        buffer.show(0..512);
+        let ended = run(&mut lane, vec![Request::write(0, PAGE, buffer)]);
+        assert_eq!(results(&ended), [(0, Err(Error::Misaligned))], "{}", sample.name);
     }
 }
 

@@ -5,9 +5,11 @@ use arrayvec::ArrayVec;
 use minos_base::{FLASH_PAGE_BYTES, FlashSlot, KeyHash};
 use minos_device::{Buffer, Completion, Error, Lane, LaneOptions, Request};
 use minos_engine::Candidates;
-use minos_flash::format::{Fault, Life, Pages, RECORD_HEADER_BYTES, Record, next_record_hint};
+use minos_flash::format::{
+    Fault, Life, Pages, RECORD_HEADER_BYTES, Record, Seal, next_record_hint, window_of,
+};
 use minos_sync::prefetch;
-use std::{io, os::fd::BorrowedFd, sync::Arc, time::Duration};
+use std::{io, ops::Range, os::fd::BorrowedFd, sync::Arc, time::Duration};
 use thiserror::Error;
 
 /// The reason why it is not known if a record is the key's.
@@ -33,9 +35,12 @@ pub(crate) struct Busy;
 
 /// Bits of a request's tag that name the record within its fetch.
 const RECORD_BITS: u32 = 4;
+const RECORDS_MASK: usize = (1 << RECORD_BITS) - 1;
 
 /// Pages whose headers are fetched into the caches together.
 const WALKED_AT_ONCE: usize = 16;
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
 /// Headers of a page that are: all that a page of records of 1 KiB has.
 const PREFETCHED_HEADERS: usize = 4;
 
@@ -45,6 +50,17 @@ struct Piece {
     slot: FlashSlot,
     life: Life,
     read: Result<Option<Buffer>, ReadError>,
+    part: Part,
+}
+
+/// What is read of a record's pages.
+#[derive(Clone, Debug)]
+enum Part {
+    All,
+    /// These bytes, in which it must lie if it is the key's.
+    Window(Range<usize>),
+    /// As much, and the key's record is at this offset.
+    Found(usize),
 }
 
 /// A key whose records are read, or room for one: its memory is used again.
@@ -78,7 +94,7 @@ impl Fetch {
     /// The heads of the records that may be those that the slots name, and whether all of them could be read.
     pub(crate) fn heads(&self, tier: &Tier) -> Result<Vec<Head>, ReadError> {
         let mut heads = Vec::new();
-        for Piece { slot, life, read } in &self.pieces {
+        for Piece { slot, life, read, .. } in &self.pieces {
             let buffer = match read {
                 Ok(Some(buffer)) => buffer,
                 Ok(None) => return Err(ReadError::Device),
@@ -95,13 +111,39 @@ impl Fetch {
         Ok(heads)
     }
 
+    /// Takes a read of a record. Returns the read of all its pages if this one was of a part that does not have it.
+    fn take(&mut self, completion: &mut Completion, seal: Seal) -> Option<Request> {
+        let piece = &mut self.pieces[completion.tag as usize & RECORDS_MASK];
+        let mut buffer = completion.buffer.take()?;
+        if let (Ok(()), Part::Window(window)) = (completion.result, &piece.part) {
+            buffer.show(0..2 * FLASH_PAGE_BYTES);
+            let at = offset_of(piece.slot);
+            let pages = Pages::new(&buffer, at, piece.life, seal);
+            match pages.find_crossing(self.hash, &self.key, window.clone()) {
+                Some(offset) => piece.part = Part::Found(offset),
+                None => {
+                    piece.part = Part::All;
+                    return Some(Request::read(completion.tag, at, buffer));
+                }
+            }
+        }
+        piece.read = completion.result.map(|()| Some(buffer)).map_err(ReadError::from);
+        self.left -= 1;
+        None
+    }
+
     fn verdict<'a>(&'a self, piece: &'a Piece, tier: &Tier) -> Verdict<'a> {
         let bytes = match &piece.read {
             Ok(Some(buffer)) => buffer,
             Ok(None) => return Verdict::Failed(ReadError::Device),
             Err(error) => return Verdict::Failed(*error),
         };
-        match Pages::new(bytes, offset_of(piece.slot), piece.life, tier.seal).find(self.hash, &self.key) {
+        let pages = Pages::new(bytes, offset_of(piece.slot), piece.life, tier.seal);
+        let found = match piece.part {
+            Part::Found(offset) => pages.record(offset).map(|found| found.map(|(record, _)| record)),
+            _ => pages.find(self.hash, &self.key),
+        };
+        match found {
             Ok(Some(record)) => Verdict::Ours(record),
             // The last record of the page is longer than the one that the slot names.
             Ok(None) | Err(Fault::Length(_)) => Verdict::Other,
@@ -179,13 +221,21 @@ impl Fetcher {
             self.fetches.push(Fetch::default());
             self.fetches.len() - 1
         });
-        let staged = self.staged.len();
+        let (staged, mut bytes_read) = (self.staged.len(), 0);
         for (at, slot) in seen.iter().enumerate() {
             let bytes = self.bytes_of(*slot, pages_max);
+            let mut part = Part::All;
             let read = match self.lane.buffer(bytes) {
-                Ok(buffer) => {
+                Ok(mut buffer) => {
                     let name = (number as u64) << RECORD_BITS | at as u64;
-                    self.staged.push(Request::read(name, offset_of(*slot), buffer));
+                    let mut offset = offset_of(*slot);
+                    if let Some(window) = self.window_of(*slot, bytes).filter(|_| !key.is_empty()) {
+                        offset += window.start as u64;
+                        buffer.show(window.clone());
+                        part = Part::Window(window);
+                    }
+                    bytes_read += buffer.len() as u64;
+                    self.staged.push(Request::read(name, offset, buffer));
                     Ok(None)
                 }
                 Err(_) if self.under_way() == 1 && staged == self.staged.len() => Err(ReadError::TooLarge),
@@ -196,10 +246,10 @@ impl Fetcher {
                 }
             };
             let life = self.tier.life_of(slot.page);
-            self.fetches[number].pieces.push(Piece { slot: *slot, life, read });
+            self.fetches[number].pieces.push(Piece { slot: *slot, life, read, part });
         }
         self.counts.read_records += seen.len() as u64;
-        self.counts.read_bytes += seen.iter().map(|slot| self.bytes_of(*slot, pages_max) as u64).sum::<u64>();
+        self.counts.read_bytes += bytes_read;
         let fetch = &mut self.fetches[number];
         (fetch.tag, fetch.hash, fetch.epoch) = (tag, hash, epoch);
         fetch.key.extend_from_slice(key);
@@ -223,6 +273,13 @@ impl Fetcher {
     fn bytes_of(&self, slot: FlashSlot, pages_max: u64) -> usize {
         let room = self.tier.layout().device_bytes().saturating_sub(offset_of(slot));
         (slot.length.pages().min(pages_max) * FLASH_PAGE_BYTES as u64).min(room) as usize
+    }
+
+    /// The window of a record of whose pages so many bytes are to be read, in the device's least reads.
+    fn window_of(&self, slot: FlashSlot, bytes: usize) -> Option<Range<usize>> {
+        let window = window_of(slot.length).filter(|_| bytes == 2 * FLASH_PAGE_BYTES)?;
+        let block = self.tier.device.geometry().read_block_bytes as usize;
+        Some(window.start / block * block..window.end.next_multiple_of(block))
     }
 
     /// Reads that were started and not submitted.
@@ -282,14 +339,13 @@ impl Fetcher {
         let later = self.completions.split_off(self.completions.len().min(reads_max));
         let mut completions = std::mem::replace(&mut self.completions, later);
         for group in completions.chunks_mut(WALKED_AT_ONCE) {
-            prefetch_headers(group);
-            for Completion { tag, buffer, result } in group {
-                let (number, at) =
-                    ((*tag >> RECORD_BITS) as usize, (*tag & ((1 << RECORD_BITS) - 1)) as usize);
+            prefetch_headers(&self.fetches, group);
+            for completion in group {
+                let number = (completion.tag >> RECORD_BITS) as usize;
                 let fetch = &mut self.fetches[number];
-                fetch.pieces[at].read = result.map(|()| buffer.take()).map_err(ReadError::from);
-                fetch.left -= 1;
-                if fetch.left == 0 {
+                if let Some(again) = fetch.take(completion, self.tier.seal) {
+                    self.read_again(again);
+                } else if fetch.left == 0 {
                     ended += 1;
                     self.end(number, &mut f);
                 }
@@ -302,6 +358,17 @@ impl Fetcher {
         ended
     }
 
+    /// Reads at once: nobody else would know that there is something to submit.
+    fn read_again(&mut self, request: Request) {
+        self.counts.read_again += 1;
+        self.counts.read_bytes += 2 * FLASH_PAGE_BYTES as u64;
+        let mut vector = vec![request];
+        // After an error, the next call meets it again.
+        let taken = self.lane.submit(&mut vector);
+        self.staged.append(&mut vector);
+        self.count_vector(taken.unwrap_or(0));
+    }
+
     fn end(&mut self, number: usize, f: &mut impl FnMut(&Fetch, &mut ReadCounts)) {
         let fetch = &self.fetches[number];
         f(fetch, &mut self.counts);
@@ -309,12 +376,21 @@ impl Fetcher {
     }
 }
 
-/// Prefetches the headers of the first records of each page. A device writes around the caches, and the walk over a page
-/// waits for one header after another: so it waits for those of all pages at once.
-fn prefetch_headers(completions: &[Completion]) {
-    let pages = completions.iter().filter_map(|completion| completion.buffer.as_deref());
-    let mut pages: ArrayVec<(&[u8], Option<usize>), WALKED_AT_ONCE> =
-        pages.map(|page| (page, None)).collect();
+/// Prefetches the headers of the first records of each page, or where one may begin in a part of its pages. A device
+/// writes around the caches, and the walk over a page waits for one header after another: so it waits for those of all
+/// pages at once.
+fn prefetch_headers(fetches: &[Fetch], completions: &[Completion]) {
+    let mut pages: ArrayVec<(&[u8], Option<usize>), WALKED_AT_ONCE> = ArrayVec::new();
+    for Completion { tag, buffer, .. } in completions {
+        let Some(bytes) = buffer.as_deref() else { continue };
+        match &fetches[(tag >> RECORD_BITS) as usize].pieces[*tag as usize & RECORDS_MASK].part {
+            Part::Window(window) => {
+                let first_page = &bytes[..FLASH_PAGE_BYTES - window.start];
+                first_page.iter().step_by(LINE_BYTES).for_each(prefetch);
+            }
+            _ => pages.push((bytes, None)),
+        }
+    }
     pages.iter().for_each(|(page, _)| prefetch(&page[0]));
     for _ in 0..PREFETCHED_HEADERS {
         pages.retain(|(page, at)| {

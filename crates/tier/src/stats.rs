@@ -72,6 +72,8 @@ counters! {
         read_others,
         /// Older records of a key.
         read_older,
+        /// Records that were not where they should be in a part of their pages, of which all was read then.
+        read_again,
         /// Records that were flushed or had expired.
         read_dead,
         /// Keys whose answer is not known because the device failed.

@@ -13,8 +13,10 @@ use minos_engine::{ItemMeta, Lookup, OutOfMemory, Promotion};
 use std::{io, sync::Arc, time::Duration};
 use thiserror::Error;
 
-/// Keys whose reads are submitted as one vector unless buffers run out.
+/// Keys that are read together.
 const WIDTH_MAX: usize = 256;
+/// Reads of the first submit: the device begins while the next keys are looked up. Each later one has twice as many.
+const SUBMITTED_FIRST: usize = 4;
 /// Longest single wait for the device.
 const WAIT: Duration = Duration::from_millis(100);
 
@@ -101,10 +103,15 @@ impl TieredStore {
         for line in 0..PREFETCHED_LINES {
             hashes.iter().for_each(|hash| engine.prefetch_line(*hash, line));
         }
+        let mut at_once = SUBMITTED_FIRST;
         for (at, (key, hash)) in keys.iter().zip(hashes).enumerate() {
             while !self.begin(at, (hash, key), now, f) {
                 self.reader.submit()?;
                 self.finish_some(now, f)?;
+            }
+            if self.reader.prepared() >= at_once {
+                self.reader.submit()?;
+                at_once *= 2;
             }
         }
         self.reader.submit()?;

@@ -328,6 +328,8 @@ fn a_record_that_rots_is_an_error_of_a_store_and_a_miss_of_a_cache() {
         }
         let reads = rig.tier.stats().reads;
         assert!(failed > 50 && reads.read_rotten == u64::from(failed), "{failed} {reads:?}");
+        // A header that rots in a part of a record's pages.
+        assert!(reads.read_again > 0, "{reads:?}");
     }
 }
 

@@ -20,7 +20,7 @@ pub use minos_base::RoughLength;
 pub use page::{Pages, Stamp, next_record_hint};
 pub use record::{
     Kind, RECORD_HEADER_BYTES, Record, RecordHeader, SEQUENCE_OF_LONG_KEY_MAX, Span, end_of, pages_of,
-    position_of,
+    position_of, window_of,
 };
 pub use seal::Seal;
 pub use superblock::Superblock;

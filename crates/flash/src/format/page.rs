@@ -3,9 +3,10 @@
 use super::{
     Fault, Kind, Life, PAGE_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader, STAMP_BYTES, Seal, Span,
     bytes::{put, u16_at, u32_at, u64_at},
-    record::{end_of, rough_bytes},
+    record::{ALIGN, LOSS_MAX, end_of, rough_bytes},
 };
 use minos_base::KeyHash;
+use std::ops::Range;
 
 /// The beginning of a page.
 ///
@@ -115,6 +116,21 @@ impl<'a> Pages<'a> {
             at = end;
         }
         Ok(newest.filter(|record| record.header.kind == Kind::Item))
+    }
+
+    /// The offset of the item of `key` that begins in the first page and reaches into the second, of which only this
+    /// [`window_of`](super::window_of) them was read. Its header is verified, not yet the rest.
+    ///
+    /// `None`: it is not there; both pages tell why.
+    pub fn find_crossing(&self, hash: KeyHash, key: &[u8], window: Range<usize>) -> Option<usize> {
+        let begins = window.start.max(STAMP_BYTES)..PAGE_BYTES - LOSS_MAX as usize;
+        let is_ours = |at: usize| {
+            let Ok(Some((record, end))) = self.unverified(at) else { return false };
+            let is_item = record.header.kind == Kind::Item && record.header.hash == hash;
+            is_item && (PAGE_BYTES + 1..=window.end).contains(&end) && record.key.equals(key)
+        };
+        // A value may have the bytes of a hash; a header's check tells it.
+        begins.step_by(ALIGN as usize).find(|&at| u64_at(self.bytes, at + 8) == hash.0 && is_ours(at))
     }
 
     /// Calls `f` with the header and the key of each record that begins in the first page, the oldest first. Only headers are

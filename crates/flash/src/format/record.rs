@@ -4,7 +4,8 @@ use super::{
     Fault, Life, PAGE_BYTES, STAMP_BYTES, Seal,
     bytes::{put, u32_at, u64_at},
 };
-use minos_base::{KeyHash, Seconds};
+use minos_base::{KeyHash, RoughLength, Seconds};
+use std::ops::Range;
 
 /// Bytes of a record before its key.
 pub const RECORD_HEADER_BYTES: usize = 46;
@@ -17,11 +18,11 @@ const LONG_ITEM: u8 = 3;
 /// Where the check of the header lies in it.
 const CHECK: usize = 42;
 /// Records begin at multiples of this.
-const ALIGN: u64 = 8;
+pub(super) const ALIGN: u64 = 8;
 /// A page's bytes without its stamp.
 const BODY_BYTES: u64 = (PAGE_BYTES - STAMP_BYTES) as u64;
 /// A record that fits a page crosses into the next one only if more than this would be lost.
-const LOSS_MAX: u64 = PAGE_BYTES as u64 / 8;
+pub(super) const LOSS_MAX: u64 = PAGE_BYTES as u64 / 8;
 /// A larger record crosses anyway; its header does not.
 const ROOM_MIN: u64 = (RECORD_HEADER_BYTES as u64).next_multiple_of(ALIGN);
 
@@ -203,6 +204,16 @@ pub fn end_of(offset: u64, bytes: u64) -> u64 {
 pub fn pages_of(offset: u64, bytes: u64) -> u64 {
     let page = PAGE_BYTES as u64;
     (end_of(offset, bytes) - 1) / page - offset / page + 1
+}
+
+/// The bytes of its first two pages in which a record lies that is no longer than a page and reaches into a second one.
+///
+/// No other record that begins in that page reaches into the next. `None`: a record of this length may lie anywhere in its
+/// pages.
+pub fn window_of(length: RoughLength) -> Option<Range<usize>> {
+    let most = length.bytes_max() as usize;
+    let is_crossing = length.pages() == 2 && most <= PAGE_BYTES;
+    is_crossing.then(|| PAGE_BYTES - most..PAGE_BYTES + STAMP_BYTES + most - LOSS_MAX as usize)
 }
 
 /// Bytes of a record as its unverified header says, unless its key is long.

@@ -140,6 +140,35 @@ proptest! {
         }
     }
 
+    /// Nothing else of its pages is there.
+    #[test]
+    fn a_record_that_crosses_is_found_in_its_window(records in records(), other in any::<u8>()) {
+        let bytes = pages(&records);
+        let mut at = 0;
+        for (key, value) in &records {
+            let length = header(key, value, 0).bytes();
+            at = position_of(at, length);
+            let (page, within) = (at as usize / PAGE_BYTES * PAGE_BYTES, at as usize % PAGE_BYTES);
+            let is_crossing = length <= PAGE_BYTES as u64 && within + length as usize > PAGE_BYTES;
+            let window = window_of(RoughLength::of(length, pages_of(at, length)));
+            prop_assert_eq!(window.is_some(), is_crossing);
+            if let Some(window) = window {
+                let mut read = vec![other; 2 * PAGE_BYTES];
+                read[window.clone()].copy_from_slice(&bytes[page..][window.clone()]);
+                let read = Pages::new(&read, AT + page as u64, LIFE, seal());
+                let hash = KeyHash(u64::from(key[0]));
+                prop_assert_eq!(read.find_crossing(hash, key, window.clone()), Some(within));
+                let (record, _) = read.record(within).unwrap().unwrap();
+                prop_assert_eq!((record.key.to_vec(), record.value.to_vec()), (key.clone(), value.clone()));
+                let others = [(KeyHash(!hash.0), key.clone()), (hash, [key.as_slice(), b"x"].concat())];
+                for (hash, key) in others {
+                    prop_assert_eq!(read.find_crossing(hash, &key, window.clone()), None);
+                }
+            }
+            at = end_of(at, length);
+        }
+    }
+
     #[test]
     fn any_changed_byte_of_pages_hides_records_but_invents_none(
         records in records(), at: prop::sample::Index, by in 1u8..,
@@ -278,4 +307,18 @@ fn the_parts_of_a_device_do_not_overlap() {
     assert_eq!(layout.segment_of(layout.segment_at(3) + 5), Some((3, 5)));
     assert_eq!(layout.segment_of(layout.device_bytes()), None);
     assert_eq!(layout.segment_of(0), None);
+}
+
+/// A client may know the hash of a key, and store its bytes.
+#[test]
+fn bytes_of_a_value_are_no_record() {
+    let hash = KeyHash(u64::from(b's'));
+    let records = [(b"of".to_vec(), hash.0.to_le_bytes().repeat(375)), (b"sought".to_vec(), vec![1; 1100])];
+    let [before, length] = [0, 1].map(|at| header(&records[at].0, &records[at].1, 0).bytes());
+    let within = end_of(STAMP_BYTES as u64, before);
+    let window = window_of(RoughLength::of(length, pages_of(within, length))).unwrap();
+    assert!(window.start + 8 < within as usize);
+    let bytes = pages(&records);
+    let read = Pages::new(&bytes, AT, LIFE, seal());
+    assert_eq!(read.find_crossing(hash, b"sought", window), Some(within as usize));
 }

@@ -63,20 +63,9 @@ fn ours(program: &Path, extent: &Extent, file: &str, (depth, width): (u32, u32))
 }
 
 /// Random reads of 4 KiB of the first bytes of `file` by fio, and their processor time in microseconds.
-pub(super) fn fio(extent: &Extent, file: &str, lanes: (u32, u32)) -> anyhow::Result<[f64; 2]> {
-    fio_of(extent, file, lanes, 4.0)
-}
-
-/// As [`fio`], but some reads have 8 KiB, so that their mean is `kib`.
-pub(super) fn fio_of(
-    extent: &Extent,
-    file: &str,
-    (depth, width): (u32, u32),
-    kib: f64,
-) -> anyhow::Result<[f64; 2]> {
+pub(super) fn fio(extent: &Extent, file: &str, (depth, width): (u32, u32)) -> anyhow::Result<[f64; 2]> {
     let mut command = fio_command(extent, file);
-    let longer = ((kib / 4.0 - 1.0) * 100.0).round().clamp(0.0, 100.0);
-    command.args([&format!("--bssplit=4k/{}:8k/{longer}", 100.0 - longer), "--blockalign=4k"]);
+    command.arg("--bs=4k");
     command.args(["--rw=randread", "--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1"]);
     command.args([&format!("--iodepth={depth}"), "--ramp_time=300ms"]);
     if width > 1 {

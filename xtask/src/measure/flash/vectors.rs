@@ -5,7 +5,7 @@ use std::{fs, path::Path, process::Command};
 
 use super::{
     Extent,
-    device::{fio, fio_of},
+    device::fio,
     machine::{Disk, number},
     sheet::{Figure, Sheet, columns},
 };
@@ -31,26 +31,21 @@ pub(super) fn measure(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::R
         "Vectors of gets within a process",
         &format!(
             "{keys} items of {VALUE_BYTES} bytes, all on flash; one thread gets vector after vector, CPU with the \
-             log's upkeep. fio reads the same file, as many at a time: by 4 KiB, and some by 8 KiB as Minos does, whose \
-             records may lie on two pages."
+             log's upkeep. fio reads the same file by 4 KiB, as many at a time, Minos less of a record that lies on two \
+             pages."
         ),
         &columns(FIGURES),
     );
     let file = disk.file("vectors");
     let target = format!("tier:{file}");
     for width in WIDTHS {
-        let mut sheet =
-            Sheet::new(&format!("width {width}"), FIGURES, &["fio", "fio, equal lengths", "Minos"]);
+        let mut sheet = Sheet::new(&format!("width {width}"), FIGURES, &["fio", "Minos"]);
         for _ in 0..extent.rounds {
             // It makes the file that fio reads.
-            let these = ours(program, extent, &target, (keys, width))?;
-            sheet.push(2, &these);
+            sheet.push(1, &ours(program, extent, &target, (keys, width))?);
             let of_file = Extent { mib: fs::metadata(&file)?.len() >> 20, ..extent.clone() };
             let [reads, cpu_us] = fio(&of_file, &file, (width, width))?;
             sheet.push(0, &[reads, cpu_us, 4.0]);
-            let [.., kib] = these;
-            let [reads, cpu_us] = fio_of(&of_file, &file, (width, width), kib)?;
-            sheet.push(1, &[reads, cpu_us, kib]);
         }
         sheet.add_to(&mut report);
     }
