@@ -97,6 +97,13 @@ pub(crate) fn set_origin(number: Option<u64>) {
     ORIGIN.set(number);
 }
 
+/// Tells of something that is nobody's change: one whose command has led to it is told too.
+fn as_nobodys(tell: impl FnOnce()) {
+    let own = ORIGIN.take();
+    tell();
+    ORIGIN.set(own);
+}
+
 impl Debug for Tracking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tracking").finish_non_exhaustive()
@@ -259,9 +266,11 @@ impl Tracking {
 
     /// Tells of keys those who have read them.
     fn tell_readers(&self, read: impl IntoIterator<Item = Displaced>) {
-        for (key, readers) in read {
-            readers.iter().for_each(|reader| self.tell(reader, &Notice::Key(key.clone())));
-        }
+        as_nobodys(|| {
+            for (key, readers) in read {
+                readers.iter().for_each(|reader| self.tell(reader, &Notice::Key(key.clone())));
+            }
+        });
     }
 
     fn read_broadcast(&self) -> RwLockReadGuard<'_, Broadcast> {
@@ -305,6 +314,10 @@ impl Observer for Tracking {
             self.tell_clients(hash, key);
             self.tell_nodes(|origin| Notice::Change(key.into(), origin));
         }
+    }
+
+    fn gone(&self, hash: KeyHash, key: &[u8]) {
+        as_nobodys(|| self.changed(hash, key));
     }
 
     fn flushed(&self) {
@@ -436,6 +449,14 @@ mod tests {
         }
         assert_eq!(keys(&reader), ["a", "b", "a"]);
         assert_eq!(tracking.sizes(), [1, 3, 3, 0]);
+        // Keys that nobody has changed are told also to the client whose command has led to it.
+        tracker.redirect(None, true);
+        set_origin(Some(1));
+        tracking.note_read((KeyHash(106), b"f"), &tracker);
+        tracking.gone(KeyHash(106), b"f");
+        tracking.changed(KeyHash(105), b"e");
+        set_origin(None);
+        assert_eq!(keys(&reader), ["c", "f"]);
         for round in 0..10_000u64 {
             tracking.note_read((KeyHash(round), b"k"), &tracker);
             tracking.changed(KeyHash(round), b"k");

@@ -253,6 +253,8 @@ mod tests {
         // A connection of this node.
         set_origin(Some(7));
         tracking.changed(KeyHash(1), b"c");
+        set_heard_origin(origin);
+        tracking.gone(KeyHash(1), b"e");
         set_origin(None);
         tracking.lost(KeyHash(9));
         tracking.hear_change((KeyHash(1), b"d"), origin, 3);
@@ -262,6 +264,7 @@ mod tests {
             Heard::Change(b"a", none),
             Heard::Change(b"b", origin),
             Heard::Change(b"c", none),
+            Heard::Change(b"e", none),
             Heard::Lost(KeyHash(9)),
         ];
         assert_eq!(heard(&node), expected.map(|heard| format!("{heard:?}")));
