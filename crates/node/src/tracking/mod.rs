@@ -51,11 +51,11 @@ pub(crate) struct Tracking {
     notices_bytes_max: usize,
     sent: AtomicU64,
     collapsed: AtomicU64,
-    /// Who is still to be told that items on flash are gone.
+    /// Who is still to be told of keys that are not known: of items on flash that are gone, or elsewhere.
     lost: AtomicU8,
     /// When somebody was, the last time.
     lost_told: AtomicU32,
-    /// How often somebody was.
+    /// How often somebody was told that items are gone.
     losses: AtomicU64,
     nodes: NodeCounters,
     /// Wakes the thread that hears the other nodes of the rack.
@@ -66,6 +66,8 @@ pub(crate) struct Tracking {
 const LOST_KEY: u8 = 1;
 /// All are to be told.
 const LOST_SOME: u8 = 2;
+/// Those who track prefixes are to be told, of keys that went to another node with their items: nothing is lost.
+const MOVED: u8 = 4;
 
 /// A connection that tracks.
 pub(crate) struct Tracker {
@@ -221,22 +223,22 @@ impl Tracking {
         self.emit_nodes(emit);
     }
 
-    /// Tells of items on flash that are gone and whose keys are not known, as of a flush: at most once a second.
+    /// Tells of items that are gone from flash or to another node, and whose keys are not known, as of a flush: at most once a
+    /// second.
     pub(crate) fn tell_lost(&self, now: Seconds) {
         // Relaxed: what is noted meanwhile is told in the next second.
         if self.lost.load(Relaxed) == 0 || self.lost_told.swap(now, Relaxed) == now {
             return;
         }
-        match self.lost.swap(0, Relaxed) {
-            0 => return,
-            LOST_KEY => {
-                let trackers: Vec<_> = self.read_broadcast().trackers().cloned().collect();
-                trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
-            }
+        let lost = self.lost.swap(0, Relaxed);
+        if lost & LOST_SOME != 0 {
             // The other nodes hear of it too.
-            _ => self.flushed(),
+            self.flushed();
+        } else if lost != 0 {
+            let trackers: Vec<_> = self.read_broadcast().trackers().cloned().collect();
+            trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
         }
-        self.losses.fetch_add(1, Relaxed);
+        self.losses.fetch_add(u64::from(lost & (LOST_KEY | LOST_SOME) != 0), Relaxed);
     }
 
     /// Tells this node's clients that a key has changed.

@@ -308,6 +308,8 @@ fn keys_of_a_micro_shard_that_moves_are_told() {
         let (rack, nodes) = rack(2, options);
         let keys = keys_of(&rack);
         let mut trackers = [0, 1].map(|node| Tracker::new(&rack, &nodes, node, &[]));
+        let mut of_prefixes =
+            [0, 1].map(|node| Tracker::new(&rack, &nodes, node, &["bcast", "prefix", "none"]));
         let mut writers = [0, 1].map(|node| Connection::open(nodes[node]));
         for (node, key) in [(0, &keys[0][0]), (1, &keys[1][0]), (1, &keys[0][0])] {
             writers[node].say(&["set", key, "1"]);
@@ -318,9 +320,11 @@ fn keys_of_a_micro_shard_that_moves_are_told() {
                 tracker.told_of(key);
                 tracker.read(&[key]);
             }
+            of_prefixes.iter_mut().for_each(|tracker| drop(tracker.told_of(ALL)));
             writers[node].say(&["set", key, "2"]);
             trackers.iter_mut().for_each(|tracker| drop(tracker.told_of(key)));
         }
+        assert_eq!([0, 1].map(|node| tracking_stat(&rack, node, "tracking_losses")), [0; 2]);
     }
 }
 
