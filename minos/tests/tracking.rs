@@ -606,6 +606,36 @@ fn own_changes_are_not_told_with_noloop() {
     common::stop(server);
 }
 
+/// As by Redis; and with NOLOOP, too, to the client whose own values push a key out: it has not changed that one.
+#[test]
+fn evicted_keys_are_told_of() {
+    let (rival, (subject, _)) = (redis(), common::start_with_resp(&["--memory=4m"]));
+    let mut limit = Connection::open(rival.address());
+    for (name, value) in [("maxmemory", "4mb"), ("maxmemory-policy", "allkeys-lru")] {
+        assert_eq!(limit.say(&["config", "set", name, value]), Reply::Simple("OK".to_owned()));
+    }
+    let value = "v".repeat(4000);
+    for (server, is_rival) in [(&rival, true), (&subject, false)] {
+        let modes =
+            [&[][..], &["bcast", "prefix", "old"], &["noloop"], &["bcast", "prefix", "old", "noloop"]];
+        for mode in modes.into_iter().take(if is_rival { 2 } else { 4 }) {
+            let mut client = Connection::open(server.address());
+            client.say(&["hello", "3"]);
+            client.say(&["set", "old", "1"]);
+            client.say(&[&["client", "tracking", "on"], mode].concat());
+            client.say(&["get", "old"]);
+            let new = (0..20_000).map(|number| format!("new{number}"));
+            let told = new.map(|key| client.say(&["set", &key, &value]));
+            let told =
+                told.filter(|said| matches!(said, Reply::Elements(..))).map(|told| format!("{told:?}"));
+            let told = told.take(1).collect::<String>();
+            let old = format!("{:?}", Reply::Bulk(b"old".to_vec()));
+            assert!(told.contains(&old), "Redis: {is_rival}, {mode:?}: {told}");
+        }
+    }
+    common::stop(subject);
+}
+
 #[test]
 fn expired_keys_are_told_of() {
     let (server, _) = minos(&[]);

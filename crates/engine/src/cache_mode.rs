@@ -322,7 +322,7 @@ fn tell_lost<B: PositionBits, T: Tier, A: Access>(
     let mut key = Vec::with_capacity(state.key_bytes());
     let words = engine.memory().region().words(body(item), words_for(state.key_bytes()));
     append_to(words, 0, state.key_bytes(), &mut key);
-    observer.changed(engine.hash(&key), &key);
+    observer.gone(engine.hash(&key), &key);
 }
 
 /// Frees the extent of an unlinked item; false if it was evicted before.
@@ -699,7 +699,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             writing.partition.counts.evicted_index.add(1);
             let key = writing.key_to_tell(item);
             writing.retire(oldest);
-            key.into_iter().for_each(|key| writing.tell(writing.engine.hash(&key), &key));
+            key.into_iter().for_each(|key| writing.tell_gone(writing.engine.hash(&key), &key));
         }
         Ok(place)
     }
@@ -848,7 +848,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             if !writing.engine.is_inline(state.value_bytes() as u64) {
                 release_extent(writing.engine, item, &state);
             }
-            key.into_iter().for_each(|key| writing.tell(writing.engine.hash(&key), &key));
+            key.into_iter().for_each(|key| writing.tell_gone(writing.engine.hash(&key), &key));
         }
         writing.writer.room.moving = moving;
     }

@@ -197,7 +197,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let key = if is_flushed { None } else { self.key_to_tell(item) };
         self.unlink(place);
         if let Some(key) = key {
-            self.tell(self.engine.hash(&key), &key);
+            self.tell_gone(self.engine.hash(&key), &key);
         }
         true
     }

@@ -78,13 +78,14 @@ impl Machines {
     /// Starts a node on each machine.
     fn serve(&mut self, options: &str) {
         for machine in 0..2 {
-            let clients = self.path(machine);
+            let [clients, redis] = [self.path(machine), self.redis(machine)];
             self.spawn(
                 machine,
                 &format!(
                     "serve --node {machine} --memcached {} --hash-seed 7 --memory 32m --workers 1 --rack-timeout 500ms --pin off \
-                     {options}",
-                    clients.display()
+                     --resp {} {options}",
+                    clients.display(),
+                    redis.display()
                 ),
             );
         }
@@ -121,6 +122,11 @@ impl Machines {
 
     fn path(&self, machine: usize) -> PathBuf {
         self.folder.path().join(format!("clients-{machine}"))
+    }
+
+    /// Where clients of Redis' protocol connect.
+    fn redis(&self, machine: usize) -> PathBuf {
+        self.folder.path().join(format!("redis-{machine}"))
     }
 
     fn client(&self, machine: usize) -> Client {
@@ -266,6 +272,66 @@ fn a_cut_network_fails_commands_and_heals() {
     let mut other = machines.client(1);
     other.may_hold = client.may_hold;
     assert!((0..KEYS).all(|key| other.read(key)));
+}
+
+/// What a client that tracks is told next: a key, or `_`, which stands for all.
+fn told(tracker: &mut Client) -> String {
+    while tracker.line() != "invalidate" {}
+    let keys = tracker.line();
+    if keys == "_" {
+        return keys;
+    }
+    // Its length comes before it.
+    tracker.line();
+    tracker.line()
+}
+
+/// Asks for a key, and waits for its value; false if there is none.
+fn cache(tracker: &mut Client, key: usize) -> bool {
+    tracker.stream.get_mut().write_all(format!("GET k{key}\r\n").as_bytes()).unwrap();
+    loop {
+        match tracker.line().as_str() {
+            // Of all keys; a notice of one has no line of these.
+            "invalidate" => drop(tracker.line()),
+            "1" | "2" => return true,
+            line if line.starts_with(['-', '_']) => return false,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn what_may_have_changed_behind_a_cut_is_told() {
+    let Some(machines) = Machines::start() else { return skip() };
+    let mut writer = machines.client(1);
+    let mut tracker = Client::connect(&machines.redis(0));
+    tracker.ask("HELLO 3\r\nCLIENT TRACKING ON\r\n");
+    let set = |writer: &mut Client, key: usize, value| {
+        writer.ask(&format!("set k{key} 0 0 1\r\n{value}\r\n")) == "STORED"
+    };
+    // Until a change is told by its key: before, all keys are told once the other node is heard.
+    let hears = |tracker: &mut Client, writer: &mut Client, key: usize| {
+        let begun = Instant::now();
+        loop {
+            assert!(begun.elapsed() < PATIENCE, "k{key} is not told");
+            if cache(tracker, key) && set(writer, key, 2) && told(tracker) == format!("k{key}") {
+                return;
+            }
+        }
+    };
+    (0..KEYS).for_each(|key| wait_until(|| set(&mut writer, key, 1), || format!("k{key} is not stored")));
+    for round in 0..2 {
+        (0..KEYS).for_each(|key| hears(&mut tracker, &mut writer, key));
+        assert!((0..KEYS).all(|key| cache(&mut tracker, key)));
+        machines.cut(round, true);
+        assert_eq!(told(&mut tracker), "_", "at first");
+        assert_eq!(told(&mut tracker), "_", "and as long as it is cut");
+        let changed = (0..KEYS).filter(|&key| set(&mut writer, key, 1)).count();
+        assert!((1..KEYS).contains(&changed), "the control: {changed} keys were changed behind the cut");
+        assert_eq!(told(&mut tracker), "_");
+        machines.cut(round, false);
+    }
+    (0..KEYS).for_each(|key| hears(&mut tracker, &mut writer, key));
 }
 
 /// What becomes of the micro-shards of a node that is cut off.

@@ -26,7 +26,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         counts.evict(&ItemState::load(self.region(), item, 0));
         counts.tier.unwritten.add(1);
         self.unlink(place);
-        key.into_iter().for_each(|key| self.tell(hash, &key));
+        key.into_iter().for_each(|key| self.tell_gone(hash, &key));
     }
 
     /// Calls the thread that walks ahead, if a full log has taken another segment: more is due to leave.

@@ -89,7 +89,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             if cold.sequence <= self.flushed_sequence() || (expiry != 0 && expiry <= now) {
                 self.remove_cold(place);
                 self.partition.counts.tier.dropped.add(1);
-                self.tell(hash, key);
+                self.tell_gone(hash, key);
                 return Ok(Promotion::Dead);
             }
         } else if is_checked {

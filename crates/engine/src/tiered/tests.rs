@@ -300,6 +300,10 @@ impl Observer for Told {
         self.keys.lock().unwrap().insert(u32::from_le_bytes(*key.first_chunk().unwrap()));
     }
 
+    fn gone(&self, hash: KeyHash, key: &[u8]) {
+        self.changed(hash, key);
+    }
+
     fn flushed(&self) {
         unreachable!("nobody flushes")
     }

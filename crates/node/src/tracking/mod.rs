@@ -51,11 +51,11 @@ pub(crate) struct Tracking {
     notices_bytes_max: usize,
     sent: AtomicU64,
     collapsed: AtomicU64,
-    /// Who is still to be told that items on flash are gone.
+    /// Who is still to be told of keys that are not known: of items on flash that are gone, or elsewhere.
     lost: AtomicU8,
     /// When somebody was, the last time.
     lost_told: AtomicU32,
-    /// How often somebody was.
+    /// How often somebody was told that items are gone.
     losses: AtomicU64,
     nodes: NodeCounters,
     /// Wakes the thread that hears the other nodes of the rack.
@@ -66,6 +66,8 @@ pub(crate) struct Tracking {
 const LOST_KEY: u8 = 1;
 /// All are to be told.
 const LOST_SOME: u8 = 2;
+/// Those who track prefixes are to be told, of keys that went to another node with their items: nothing is lost.
+const MOVED: u8 = 4;
 
 /// A connection that tracks.
 pub(crate) struct Tracker {
@@ -95,6 +97,13 @@ thread_local! {
 /// Marks the changes that this thread makes from now on as those of a connection, or of none.
 pub(crate) fn set_origin(number: Option<u64>) {
     ORIGIN.set(number);
+}
+
+/// Tells of something that is nobody's change: one whose command has led to it is told too.
+fn as_nobodys(tell: impl FnOnce()) {
+    let own = ORIGIN.take();
+    tell();
+    ORIGIN.set(own);
 }
 
 impl Debug for Tracking {
@@ -214,22 +223,22 @@ impl Tracking {
         self.emit_nodes(emit);
     }
 
-    /// Tells of items on flash that are gone and whose keys are not known, as of a flush: at most once a second.
+    /// Tells of items that are gone from flash or to another node, and whose keys are not known, as of a flush: at most once a
+    /// second.
     pub(crate) fn tell_lost(&self, now: Seconds) {
         // Relaxed: what is noted meanwhile is told in the next second.
         if self.lost.load(Relaxed) == 0 || self.lost_told.swap(now, Relaxed) == now {
             return;
         }
-        match self.lost.swap(0, Relaxed) {
-            0 => return,
-            LOST_KEY => {
-                let trackers: Vec<_> = self.read_broadcast().trackers().cloned().collect();
-                trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
-            }
+        let lost = self.lost.swap(0, Relaxed);
+        if lost & LOST_SOME != 0 {
             // The other nodes hear of it too.
-            _ => self.flushed(),
+            self.flushed();
+        } else if lost != 0 {
+            let trackers: Vec<_> = self.read_broadcast().trackers().cloned().collect();
+            trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
         }
-        self.losses.fetch_add(1, Relaxed);
+        self.losses.fetch_add(u64::from(lost & (LOST_KEY | LOST_SOME) != 0), Relaxed);
     }
 
     /// Tells this node's clients that a key has changed.
@@ -259,9 +268,11 @@ impl Tracking {
 
     /// Tells of keys those who have read them.
     fn tell_readers(&self, read: impl IntoIterator<Item = Displaced>) {
-        for (key, readers) in read {
-            readers.iter().for_each(|reader| self.tell(reader, &Notice::Key(key.clone())));
-        }
+        as_nobodys(|| {
+            for (key, readers) in read {
+                readers.iter().for_each(|reader| self.tell(reader, &Notice::Key(key.clone())));
+            }
+        });
     }
 
     fn read_broadcast(&self) -> RwLockReadGuard<'_, Broadcast> {
@@ -305,6 +316,10 @@ impl Observer for Tracking {
             self.tell_clients(hash, key);
             self.tell_nodes(|origin| Notice::Change(key.into(), origin));
         }
+    }
+
+    fn gone(&self, hash: KeyHash, key: &[u8]) {
+        as_nobodys(|| self.changed(hash, key));
     }
 
     fn flushed(&self) {
@@ -436,6 +451,14 @@ mod tests {
         }
         assert_eq!(keys(&reader), ["a", "b", "a"]);
         assert_eq!(tracking.sizes(), [1, 3, 3, 0]);
+        // Keys that nobody has changed are told also to the client whose command has led to it.
+        tracker.redirect(None, true);
+        set_origin(Some(1));
+        tracking.note_read((KeyHash(106), b"f"), &tracker);
+        tracking.gone(KeyHash(106), b"f");
+        tracking.changed(KeyHash(105), b"e");
+        set_origin(None);
+        assert_eq!(keys(&reader), ["c", "f"]);
         for round in 0..10_000u64 {
             tracking.note_read((KeyHash(round), b"k"), &tracker);
             tracking.changed(KeyHash(round), b"k");

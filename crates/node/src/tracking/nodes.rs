@@ -200,7 +200,7 @@ impl Tracking {
     /// Tells clients of this node that keys for which `has_moved` is true are elsewhere, maybe with older values.
     pub(crate) fn move_keys(&self, has_moved: impl Fn(&[u8]) -> bool) {
         self.tell_readers(self.table.take_all(has_moved));
-        self.lost.fetch_or(super::LOST_KEY, Relaxed);
+        self.lost.fetch_or(super::MOVED, Relaxed);
     }
 
     pub(super) fn tell_nodes(&self, notice: impl Fn(u64) -> Notice) {
@@ -253,6 +253,8 @@ mod tests {
         // A connection of this node.
         set_origin(Some(7));
         tracking.changed(KeyHash(1), b"c");
+        set_heard_origin(origin);
+        tracking.gone(KeyHash(1), b"e");
         set_origin(None);
         tracking.lost(KeyHash(9));
         tracking.hear_change((KeyHash(1), b"d"), origin, 3);
@@ -262,6 +264,7 @@ mod tests {
             Heard::Change(b"a", none),
             Heard::Change(b"b", origin),
             Heard::Change(b"c", none),
+            Heard::Change(b"e", none),
             Heard::Lost(KeyHash(9)),
         ];
         assert_eq!(heard(&node), expected.map(|heard| format!("{heard:?}")));
@@ -269,6 +272,23 @@ mod tests {
         assert_eq!(heard(&node), ["All"]);
         drop(node);
         assert_eq!(tracking.read_broadcast().nodes().len(), 0);
+    }
+
+    #[test]
+    fn those_who_track_prefixes_are_told_of_a_move_which_is_no_loss() {
+        let tracking = Tracking::new(100, 1 << 20);
+        let own = Arc::new(Inbox::new(7, SEAT));
+        let tracker = tracking.join(Arc::clone(&own));
+        tracking.broadcast(b"x", &tracker);
+        let losses = || tracking.losses.load(Relaxed);
+        tracking.move_keys(|_| true);
+        tracking.tell_lost(1);
+        assert_eq!((own.take(), losses()), (vec![Notice::All], 0));
+        tracking.move_keys(|_| true);
+        tracking.lost(KeyHash(1));
+        tracking.tell_lost(2);
+        tracking.tell_lost(3);
+        assert_eq!((own.take(), losses()), (vec![Notice::All], 1));
     }
 
     #[test]

@@ -12,8 +12,11 @@ use minos_base::seeded;
 use rand::RngExt as _;
 use rustix::process::Signal;
 
-use super::{Connection, Reply, array, list, ok, rack};
-use crate::up::{Rack, insist, stat};
+use super::{Connection, Reply, array, bulk, cold, cold_reads, list, ok, rack, rack_above_flash};
+use crate::{
+    machines::SECRET,
+    up::{Rack, insist, stat},
+};
 
 /// Time for a notice, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,6 +81,23 @@ impl Tracker {
             thread::sleep(Duration::from_millis(1));
         }
         std::mem::take(&mut self.told)
+    }
+
+    /// Waits until a change of a key is told by its name, and so long as that all may have changed only.
+    fn hears(&mut self, key: &str, writer: &mut Connection) {
+        let begun = Instant::now();
+        let mut told = Vec::new();
+        while !told.iter().any(|told| told == key) {
+            assert!(begun.elapsed() < PATIENCE, "not told of {key}: {told:?}");
+            self.read(&[key]);
+            self.told.clear();
+            writer.say(&["set", key, "heard"]);
+            while self.told.is_empty() && begun.elapsed() < PATIENCE {
+                self.say(&["ping"]);
+                thread::sleep(Duration::from_millis(1));
+            }
+            told = std::mem::take(&mut self.told);
+        }
     }
 
     /// Asserts that it is not told of a key which has changed before another one that it is told of.
@@ -277,6 +297,93 @@ fn flushes_expiries_and_losses_are_told() {
     tracker.told_of(ALL);
 }
 
+/// Over sealed links too.
+#[test]
+fn a_node_that_is_silent_is_taken_for_one_that_changes_everything() {
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(secret.path(), SECRET).unwrap();
+    let options = ["--", "--rack-timeout=2s", "--rack-secret", secret.path().to_str().unwrap()];
+    for (options, links) in [(&options[..2], "not sealed"), (&options[..], "sealed")] {
+        let (rack, nodes) = rack(2, options);
+        let stats = rack.client(0).stats("rack").unwrap();
+        assert!(stats.contains(&("links".to_owned(), links.to_owned())), "the control");
+        let [_, [key, _]] = keys_of(&rack);
+        let mut writer = Connection::open(nodes[1]);
+        let mut tracker = Tracker::new(&rack, &nodes, 0, &[]);
+        for _ in 0..2 {
+            tracker.hears(&key, &mut writer);
+            tracker.read(&[&key]);
+            rack.signal(1, Signal::STOP);
+            // At first, and as long as it is silent.
+            tracker.told_of(ALL);
+            tracker.told_of(ALL);
+            rack.signal(1, Signal::CONT);
+        }
+        tracker.hears(&key, &mut writer);
+    }
+}
+
+/// An item that is evicted is nobody's change: a client with NOLOOP whose own values push it out is told too.
+#[test]
+fn evictions_and_expiries_at_another_node_are_told() {
+    for unit_size in ["1", "2"] {
+        let (rack, nodes) = rack(2, &["--unit-size", unit_size, "--memory", "4m"]);
+        let [_, [key, short]] = keys_of(&rack);
+        let (mut writer, value) = (Connection::open(nodes[1]), "v".repeat(4000));
+        for mode in [&[][..], &["noloop"], &["bcast", "prefix", &key, "noloop"]] {
+            let mut tracker = Tracker::new(&rack, &nodes, 0, mode);
+            tracker.hears(&key, &mut writer);
+            assert_eq!(tracker.say(&["get", &key]), bulk("heard"));
+            let new = (0..20_000).map(|number| format!("new{number}"));
+            let pushed = new.take_while(|new| {
+                tracker.say(&["set", new, &value]);
+                tracker.told.is_empty()
+            });
+            assert!(pushed.count() < 20_000, "{mode:?}: told of nothing");
+            assert_eq!(tracker.told_of(&key), [key.as_str()], "{mode:?}");
+            assert_eq!(tracker.say(&["get", &key]), Reply::Null);
+        }
+        for mode in [&[][..], &["bcast", "prefix", &short]] {
+            let mut tracker = Tracker::new(&rack, &nodes, 0, mode);
+            writer.say(&["set", &short, "1", "px", "1500"]);
+            // The store is told too.
+            while tracker.say(&["get", &short]) != Reply::Null {
+                assert_eq!(tracker.told_of(&short), [short.as_str()], "{mode:?}");
+            }
+        }
+    }
+}
+
+/// Repeats a command while flash is behind.
+fn change_cold(client: &mut Connection, words: &[&str]) {
+    insist(|| Ok(client.say(words)), |said| !matches!(said, Reply::Error(_)));
+}
+
+#[test]
+fn changes_of_cold_keys_are_told() {
+    for unit_size in ["1", "2"] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let (rack, nodes) = rack_above_flash(&folder, unit_size);
+        let [_, [key, other]] = keys_of(&rack);
+        let mut writers = [0, 1].map(|node| Connection::open(nodes[node]));
+        let mut tracker = Tracker::new(&rack, &nodes, 0, &[]);
+        for (writer, change) in writers.iter_mut().zip(["set", "append"]) {
+            change_cold(writer, &["set", &key, "old"]);
+            change_cold(writer, &["set", &other, "old"]);
+            tracker.hears(&other, writer);
+            assert_eq!(tracker.say(&["get", &key]), bulk("old"));
+            cold::fill(writer);
+            tracker.say(&["ping"]);
+            assert_eq!(tracker.told, [""; 0], "that it is cold is no change");
+            let before = cold_reads(&rack);
+            change_cold(writer, &["append", &other, "1"]);
+            assert!(cold_reads(&rack) > before, "the control");
+            change_cold(writer, &[change, &key, "new"]);
+            tracker.told_of(&key);
+        }
+    }
+}
+
 #[test]
 fn what_a_lost_node_has_changed_is_told() {
     let (mut rack, nodes) = rack(2, &[]);
@@ -308,6 +415,8 @@ fn keys_of_a_micro_shard_that_moves_are_told() {
         let (rack, nodes) = rack(2, options);
         let keys = keys_of(&rack);
         let mut trackers = [0, 1].map(|node| Tracker::new(&rack, &nodes, node, &[]));
+        let mut of_prefixes =
+            [0, 1].map(|node| Tracker::new(&rack, &nodes, node, &["bcast", "prefix", "none"]));
         let mut writers = [0, 1].map(|node| Connection::open(nodes[node]));
         for (node, key) in [(0, &keys[0][0]), (1, &keys[1][0]), (1, &keys[0][0])] {
             writers[node].say(&["set", key, "1"]);
@@ -318,9 +427,11 @@ fn keys_of_a_micro_shard_that_moves_are_told() {
                 tracker.told_of(key);
                 tracker.read(&[key]);
             }
+            of_prefixes.iter_mut().for_each(|tracker| drop(tracker.told_of(ALL)));
             writers[node].say(&["set", key, "2"]);
             trackers.iter_mut().for_each(|tracker| drop(tracker.told_of(key)));
         }
+        assert_eq!([0, 1].map(|node| tracking_stat(&rack, node, "tracking_losses")), [0; 2]);
     }
 }
 
