@@ -114,20 +114,20 @@ impl Fetch {
     /// Takes a read of a record. Returns the read of all its pages if this one was of a part that does not have it.
     fn take(&mut self, completion: &mut Completion, seal: Seal) -> Option<Request> {
         let piece = &mut self.pieces[completion.tag as usize & RECORDS_MASK];
-        let mut buffer = completion.buffer.take()?;
-        if let (Ok(()), Part::Window(window)) = (completion.result, &piece.part) {
+        if let (Ok(()), Part::Window(window)) = (completion.result, &piece.part)
+            && let Some(mut buffer) = completion.buffer.take()
+        {
             buffer.show(0..2 * FLASH_PAGE_BYTES);
             let at = offset_of(piece.slot);
             let pages = Pages::new(&buffer, at, piece.life, seal);
-            match pages.find_crossing(self.hash, &self.key, window.clone()) {
-                Some(offset) => piece.part = Part::Found(offset),
-                None => {
-                    piece.part = Part::All;
-                    return Some(Request::read(completion.tag, at, buffer));
-                }
-            }
+            let Some(offset) = pages.find_crossing(self.hash, &self.key, window.clone()) else {
+                piece.part = Part::All;
+                return Some(Request::read(completion.tag, at, buffer));
+            };
+            piece.part = Part::Found(offset);
+            completion.buffer = Some(buffer);
         }
-        piece.read = completion.result.map(|()| Some(buffer)).map_err(ReadError::from);
+        piece.read = completion.result.map(|()| completion.buffer.take()).map_err(ReadError::from);
         self.left -= 1;
         None
     }
