@@ -111,16 +111,19 @@ impl Fetch {
         Ok(heads)
     }
 
-    /// Takes a read of a record. Returns the read of all its pages if this one was of a part that does not have it.
+    /// Takes a read of a record. Returns the read of all its pages if this one was of a part that does not have it, or that
+    /// could not be read: a device may refuse parts only where something was written.
     fn take(&mut self, completion: &mut Completion, seal: Seal) -> Option<Request> {
         let piece = &mut self.pieces[completion.tag as usize & RECORDS_MASK];
-        if let (Ok(()), Part::Window(window)) = (completion.result, &piece.part)
+        if let Part::Window(window) = &piece.part
             && let Some(mut buffer) = completion.buffer.take()
         {
             buffer.show(0..2 * FLASH_PAGE_BYTES);
             let at = offset_of(piece.slot);
             let pages = Pages::new(&buffer, at, piece.life, seal);
-            let Some(offset) = pages.find_crossing(self.hash, &self.key, window.clone()) else {
+            let found = completion.result.is_ok();
+            let found = found.then(|| pages.find_crossing(self.hash, &self.key, window.clone())).flatten();
+            let Some(offset) = found else {
                 piece.part = Part::All;
                 return Some(Request::read(completion.tag, at, buffer));
             };
@@ -165,6 +168,8 @@ pub(crate) struct Fetcher {
     completions: Vec<Completion>,
     /// Keys of which nothing could be read.
     ready: Vec<usize>,
+    /// The error that has made the lane unusable, until somebody is told.
+    broken: Option<io::Error>,
     /// Counts since they were last taken.
     pub(crate) counts: ReadCounts,
 }
@@ -182,6 +187,7 @@ impl Fetcher {
             staged: Vec::new(),
             completions: Vec::new(),
             ready: Vec::new(),
+            broken: None,
             counts: ReadCounts::default(),
         })
     }
@@ -279,7 +285,8 @@ impl Fetcher {
     fn window_of(&self, slot: FlashSlot, bytes: usize) -> Option<Range<usize>> {
         let window = window_of(slot.length).filter(|_| bytes == 2 * FLASH_PAGE_BYTES)?;
         let block = self.tier.device.geometry().read_block_bytes as usize;
-        Some(window.start / block * block..window.end.next_multiple_of(block))
+        let window = window.start / block * block..window.end.next_multiple_of(block);
+        (window.len() < bytes).then_some(window)
     }
 
     /// Reads that were started and not submitted.
@@ -289,6 +296,7 @@ impl Fetcher {
 
     /// Submits what was started as vectors of at most this width. What the device does not take stays for the next call.
     pub(crate) fn submit(&mut self, width: usize) -> io::Result<()> {
+        self.check()?;
         while !self.staged.is_empty() {
             let rest = self.staged.split_off(self.staged.len().min(width));
             let submitted = self.lane.submit(&mut self.staged);
@@ -300,6 +308,11 @@ impl Fetcher {
             }
         }
         Ok(())
+    }
+
+    /// Tells of a lane that was found unusable where nobody could be told.
+    fn check(&mut self) -> io::Result<()> {
+        self.broken.take().map_or(Ok(()), Err)
     }
 
     fn count_vector(&mut self, width: usize) {
@@ -323,13 +336,14 @@ impl Fetcher {
         self.lane.in_flight()
     }
 
-    /// True if reads have ended whose keys were not given out.
+    /// True if reads have ended whose keys were not given out, or the lane is unusable.
     pub(crate) fn has_ended(&self) -> bool {
-        !self.completions.is_empty() || !self.ready.is_empty()
+        !self.completions.is_empty() || !self.ready.is_empty() || self.broken.is_some()
     }
 
     /// Takes the reads that have ended from the device; returns how many.
     pub(crate) fn reap(&mut self) -> io::Result<usize> {
+        self.check()?;
         self.lane.complete(&mut self.completions)
     }
 
@@ -363,10 +377,11 @@ impl Fetcher {
         self.counts.read_again += 1;
         self.counts.read_bytes += 2 * FLASH_PAGE_BYTES as u64;
         let mut vector = vec![request];
-        // After an error, the next call meets it again.
-        let taken = self.lane.submit(&mut vector);
+        match self.lane.submit(&mut vector) {
+            Ok(taken) => self.count_vector(taken),
+            Err(error) => self.broken = Some(error),
+        }
         self.staged.append(&mut vector);
-        self.count_vector(taken.unwrap_or(0));
     }
 
     fn end(&mut self, number: usize, f: &mut impl FnMut(&Fetch, &mut ReadCounts)) {

@@ -254,11 +254,15 @@ fn settle<'a>(
                 } else {
                     Some((slot, record))
                 };
-                // Two slots that name one page have found the same record.
-                let twin = |slot: FlashSlot| best.as_ref().is_some_and(|(best, _)| best.page == slot.page);
-                if let Some((slot, record)) = older.filter(|(slot, _)| !twin(*slot)) {
-                    counts.read_older += 1;
-                    tier.engine.drop_cold(fetch.hash, slot, Some(record.header.sequence));
+                let (older, newest) = (older.iter(), best.as_ref());
+                for ((slot, record), (best, newest)) in older.zip(newest) {
+                    let sequence = record.header.sequence;
+                    // Two slots that name one page have found the same record, or neighbours: a tombstone would bury both.
+                    let is_neighbour = best.page == slot.page;
+                    if !is_neighbour || sequence < newest.header.sequence {
+                        counts.read_older += 1;
+                        tier.engine.drop_cold(fetch.hash, *slot, (!is_neighbour).then_some(sequence));
+                    }
                 }
             }
             Verdict::Other => counts.read_others += 1,

@@ -288,9 +288,11 @@ impl Opening<'_> {
             .expect("a new pool has a free block");
         match rustix::io::pread(fd, &mut *buffer, 0) {
             Ok(_) => {
-                // Tried, because few file systems tell.
-                let sector = &mut buffer[..SECTOR_BYTES as usize];
-                let takes_sectors = rustix::io::pread(fd, sector, u64::from(SECTOR_BYTES)).is_ok();
+                let takes_sectors = direct_alignment(fd).is_none_or(|least| least <= SECTOR_BYTES)
+                    // Tried as well: not every file system tells. Nor does each look at where nothing was written.
+                    && buffer.get_mut(SECTOR_BYTES as usize..2 * SECTOR_BYTES as usize).is_some_and(|sector| {
+                        rustix::io::pread(fd, sector, u64::from(SECTOR_BYTES)).is_ok()
+                    });
                 Ok((None, if takes_sectors { SECTOR_BYTES } else { self.options.block_bytes }))
             }
             Err(Errno::INVAL) => {

@@ -206,13 +206,13 @@ pub fn pages_of(offset: u64, bytes: u64) -> u64 {
     (end_of(offset, bytes) - 1) / page - offset / page + 1
 }
 
-/// The bytes of its first two pages in which a record lies that is no longer than a page and reaches into a second one.
+/// The bytes of its first two pages in which a record lies that would fit one page and reaches into a second one.
 ///
 /// No other record that begins in that page reaches into the next. `None`: a record of this length may lie anywhere in its
 /// pages.
 pub fn window_of(length: RoughLength) -> Option<Range<usize>> {
     let most = length.bytes_max() as usize;
-    let is_crossing = length.pages() == 2 && most <= PAGE_BYTES;
+    let is_crossing = length.pages() == 2 && most <= BODY_BYTES as usize;
     is_crossing.then(|| PAGE_BYTES - most..PAGE_BYTES + STAMP_BYTES + most - LOSS_MAX as usize)
 }
 
