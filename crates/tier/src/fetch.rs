@@ -35,7 +35,6 @@ pub(crate) struct Busy;
 
 /// Bits of a request's tag that name the record within its fetch.
 const RECORD_BITS: u32 = 4;
-const RECORDS_MASK: usize = (1 << RECORD_BITS) - 1;
 
 /// Pages whose headers are fetched into the caches together.
 const WALKED_AT_ONCE: usize = 16;
@@ -114,16 +113,15 @@ impl Fetch {
     /// Takes a read of a record. Returns the read of all its pages if this one was of a part that does not have it, or that
     /// could not be read: a device may refuse parts only where something was written.
     fn take(&mut self, completion: &mut Completion, seal: Seal) -> Option<Request> {
-        let piece = &mut self.pieces[completion.tag as usize & RECORDS_MASK];
+        let piece = &mut self.pieces[numbers_of(completion.tag).1];
         if let Part::Window(window) = &piece.part
             && let Some(mut buffer) = completion.buffer.take()
         {
             buffer.show(0..2 * FLASH_PAGE_BYTES);
             let at = offset_of(piece.slot);
             let pages = Pages::new(&buffer, at, piece.life, seal);
-            let found = completion.result.is_ok();
-            let found = found.then(|| pages.find_crossing(self.hash, &self.key, window.clone())).flatten();
-            let Some(offset) = found else {
+            let find = |()| pages.find_crossing(self.hash, &self.key, window.clone());
+            let Some(offset) = completion.result.ok().and_then(find) else {
                 piece.part = Part::All;
                 return Some(Request::read(completion.tag, at, buffer));
             };
@@ -355,7 +353,7 @@ impl Fetcher {
         for group in completions.chunks_mut(WALKED_AT_ONCE) {
             prefetch_headers(&self.fetches, group);
             for completion in group {
-                let number = (completion.tag >> RECORD_BITS) as usize;
+                let (number, _) = numbers_of(completion.tag);
                 let fetch = &mut self.fetches[number];
                 if let Some(again) = fetch.take(completion, self.tier.seal) {
                     self.read_again(again);
@@ -398,7 +396,8 @@ fn prefetch_headers(fetches: &[Fetch], completions: &[Completion]) {
     let mut pages: ArrayVec<(&[u8], Option<usize>), WALKED_AT_ONCE> = ArrayVec::new();
     for Completion { tag, buffer, .. } in completions {
         let Some(bytes) = buffer.as_deref() else { continue };
-        match &fetches[(tag >> RECORD_BITS) as usize].pieces[*tag as usize & RECORDS_MASK].part {
+        let (number, at) = numbers_of(*tag);
+        match &fetches[number].pieces[at].part {
             Part::Window(window) => {
                 let first_page = &bytes[..FLASH_PAGE_BYTES - window.start];
                 first_page.iter().step_by(LINE_BYTES).for_each(prefetch);
@@ -417,6 +416,11 @@ fn prefetch_headers(fetches: &[Fetch], completions: &[Completion]) {
             })
         });
     }
+}
+
+/// The numbers of a fetch and of its record that a request's tag names.
+fn numbers_of(tag: u64) -> (usize, usize) {
+    ((tag >> RECORD_BITS) as usize, tag as usize & ((1 << RECORD_BITS) - 1))
 }
 
 /// The byte of the device at which a record's first page begins.

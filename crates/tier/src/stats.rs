@@ -72,7 +72,7 @@ counters! {
         read_others,
         /// Older records of a key.
         read_older,
-        /// Records that were not where they should be in a part of their pages, of which all was read then.
+        /// Records whose pages were read whole because reading a part did not find them.
         read_again,
         /// Records that were flushed or had expired.
         read_dead,

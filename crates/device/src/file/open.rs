@@ -15,7 +15,7 @@ use rustix::{
 };
 
 use super::{FileMedium, queue::Queue, ring};
-use crate::{Driver, Facts, Geometry, buffer::Pool, geometry::SECTOR_BYTES};
+use crate::{Buffer, Driver, Facts, Geometry, buffer::Pool, geometry::SECTOR_BYTES};
 
 /// Bytes of a write that fills a new file.
 const FILL_BYTES: usize = 1 << 20;
@@ -137,13 +137,13 @@ pub(crate) fn open(path: &Path, options: &FileOptions) -> Result<(Geometry, File
     opening.lock(&fd)?;
     let was_created = opening.create(&fd, &stat)?;
     let size = opening.size(&fd)?;
-    let (why_buffered, read_block_bytes) = opening.go_direct(&fd)?;
+    let why_buffered = opening.go_direct(&fd)?;
     let (driver, why_threads) = opening.driver()?;
     let is_block = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
     let queue = Queue::of(if is_block { stat.st_rdev } else { stat.st_dev });
     let in_flight_max = options.in_flight_max.unwrap_or_else(|| queue.in_flight_max()).max(1);
     let mut geometry = Geometry::new(options.block_bytes, size, in_flight_max);
-    geometry.read_block_bytes = read_block_bytes;
+    geometry.read_block_bytes = opening.least_read(&fd);
     geometry.request_bytes_max = queue.request_bytes_max.max(options.block_bytes);
     Ok((geometry, FileMedium { fd, facts: Facts { driver, why_threads, why_buffered, was_created } }))
 }
@@ -277,33 +277,41 @@ impl Opening<'_> {
         }
     }
 
-    /// Turns the page cache off; returns the reason where that is refused, and the least read.
-    fn go_direct(&self, fd: &OwnedFd) -> Result<(Option<String>, u32), OpenError> {
+    /// Turns the page cache off; returns the reason where that is refused.
+    fn go_direct(&self, fd: &OwnedFd) -> Result<Option<String>, OpenError> {
         let flags = fs::fcntl_getfl(fd).map_err(self.failed("look at"))?;
         if let Err(error) = fs::fcntl_setfl(fd, flags | OFlags::DIRECT) {
-            return Ok((Some(format!("the file system refuses O_DIRECT: {error}")), SECTOR_BYTES));
+            return Ok(Some(format!("the file system refuses O_DIRECT: {error}")));
         }
-        let buffer = &mut *Pool::new(self.options.block_bytes as usize, self.options.block_bytes)
-            .take(1)
-            .expect("a new pool has a free block");
-        match rustix::io::pread(fd, &mut *buffer, 0) {
-            Ok(_) => {
-                let takes_sectors = direct_alignment(fd).is_none_or(|least| least <= SECTOR_BYTES)
-                    // Tried as well: not every file system tells. Nor does each look at where nothing was written.
-                    && buffer.get_mut(SECTOR_BYTES as usize..2 * SECTOR_BYTES as usize).is_some_and(|sector| {
-                        rustix::io::pread(fd, sector, u64::from(SECTOR_BYTES)).is_ok()
-                    });
-                Ok((None, if takes_sectors { SECTOR_BYTES } else { self.options.block_bytes }))
-            }
+        match rustix::io::pread(fd, &mut *self.block(), 0) {
+            Ok(_) => Ok(None),
             Err(Errno::INVAL) => {
                 if let Some(least) = direct_alignment(fd).filter(|&least| least > self.options.block_bytes) {
                     self.check_block_size(least)?;
                 }
                 fs::fcntl_setfl(fd, flags).map_err(self.failed("look at"))?;
-                Ok((Some("the file system refuses direct reads".to_owned()), SECTOR_BYTES))
+                Ok(Some("the file system refuses direct reads".to_owned()))
             }
             Err(error) => Err(self.failed("read")(error)),
         }
+    }
+
+    /// The least read: a sector, or a block if the device does not read sectors.
+    ///
+    /// The kernel is asked, and a read tried: not every file system tells, nor does each refuse where nothing was written.
+    fn least_read(&self, fd: &OwnedFd) -> u32 {
+        let may_read = direct_alignment(fd).is_none_or(|least| least <= SECTOR_BYTES);
+        let sector = SECTOR_BYTES as usize;
+        let mut block = self.block();
+        let reads = block
+            .get_mut(sector..2 * sector)
+            .is_some_and(|second| rustix::io::pread(fd, second, sector as u64).is_ok());
+        if may_read && reads { SECTOR_BYTES } else { self.options.block_bytes }
+    }
+
+    fn block(&self) -> Buffer {
+        let block_bytes = self.options.block_bytes;
+        Pool::new(block_bytes as usize, block_bytes).take(1).expect("a new pool has a free block")
     }
 
     fn driver(&self) -> Result<(Driver, Option<String>), OpenError> {

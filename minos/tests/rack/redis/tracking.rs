@@ -74,8 +74,13 @@ impl Tracker {
 
     /// What it was told since the last call, once it has been told of this key.
     fn told_of(&mut self, key: &str) -> Vec<String> {
+        self.listen(key, |told| told.iter().any(|told| told == key))
+    }
+
+    /// Waits until what it was told will do.
+    fn listen(&mut self, key: &str, will_do: impl Fn(&[String]) -> bool) -> Vec<String> {
         let begun = Instant::now();
-        while !self.told.iter().any(|told| told == key) {
+        while !will_do(&self.told) {
             assert!(begun.elapsed() < PATIENCE, "not told of {key}: {:?}", self.told);
             self.say(&["ping"]);
             thread::sleep(Duration::from_millis(1));
@@ -92,11 +97,7 @@ impl Tracker {
             self.read(&[key]);
             self.told.clear();
             writer.say(&["set", key, "heard"]);
-            while self.told.is_empty() && begun.elapsed() < PATIENCE {
-                self.say(&["ping"]);
-                thread::sleep(Duration::from_millis(1));
-            }
-            told = std::mem::take(&mut self.told);
+            told = self.listen(key, |told| !told.is_empty());
         }
     }
 
