@@ -100,6 +100,10 @@ impl Gather {
     }
 
     fn part(&mut self, begin: usize, len: usize) -> &mut [u8] {
+        if self.bytes.capacity() < self.len {
+            // Fresh memory is zero, and is not filled again.
+            self.bytes = vec![0; self.len];
+        }
         self.bytes.resize(self.len, 0);
         &mut self.bytes[begin..begin + len]
     }

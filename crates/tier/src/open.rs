@@ -15,7 +15,7 @@ use minos_flash::{
     format::{Fault, Layout, LayoutError, PAGE_BYTES, Superblock},
 };
 use std::{
-    array, io,
+    io,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -23,10 +23,6 @@ use thiserror::Error;
 
 /// Longest time without any answer of the device.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Records between a line of a chain that is prefetched and the next.
-const PREFETCHED: usize = 8;
-/// Lines of a chain that are prefetched, of about as many.
-pub(crate) const PREFETCHED_LINES: usize = 3;
 
 /// The contents of a device, as its first pages tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,16 +295,8 @@ fn adopt(
     if memory == Memory::Empty {
         engine.expect_cold(winners.live().count() as u64);
     }
-    // Ahead of each line of a chain the line before it, which names it.
-    let mut ahead: [_; PREFETCHED_LINES] = array::from_fn(|_| winners.live());
-    let mut prefetch = |line: usize| {
-        ahead[line].next().into_iter().for_each(|(hash, ..)| engine.prefetch_line(hash, line));
-    };
-    for line in 0..PREFETCHED_LINES {
-        (0..PREFETCHED * (PREFETCHED_LINES - line)).for_each(|_| prefetch(line));
-    }
+    // In the order of hashes one partition comes after the other, so that the caches hold the index of each.
     for (hash, sequence, expiry, place) in winners.live() {
-        (0..PREFETCHED_LINES).for_each(&mut prefetch);
         let is_expired = expiry != 0 && expiry <= now;
         if memory == Memory::Kept {
             if is_named(engine, winners, (hash, sequence), place) {
@@ -367,12 +355,12 @@ impl Driver {
         Ok(Self(Hands::new(device.lane(options)?)))
     }
 
-    /// Submits what there is, and waits for some results.
+    /// Submits what there is, and waits for a result.
     fn run(&mut self, mut f: impl FnMut(WorkId, Outcome<'_>)) -> Result<(), OpenError> {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             self.0.submit()?;
-            if self.0.take(&mut f)? > 0 {
+            if self.0.take_one(&mut f)? {
                 return Ok(());
             }
             self.0.wait(Duration::from_millis(100))?;

@@ -2,7 +2,6 @@
 
 use crate::{
     fetch::ReadError,
-    open::PREFETCHED_LINES,
     reader::{Found, Reader, Sought},
     syncs::SyncId,
     tier::Tier,
@@ -17,6 +16,8 @@ use thiserror::Error;
 const WIDTH_MAX: usize = 256;
 /// Reads of the first submit: the device begins while the next keys are looked up. Each later one has twice as many.
 const SUBMITTED_FIRST: usize = 4;
+/// Lines of a key's chain that are prefetched, of about as many.
+const PREFETCHED_LINES: usize = 3;
 /// Longest single wait for the device.
 const WAIT: Duration = Duration::from_millis(100);
 

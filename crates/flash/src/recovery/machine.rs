@@ -121,8 +121,8 @@ pub struct Recovery {
     waiting: VecDeque<(u32, Life)>,
     /// Those without footers, read whole and one after another.
     unsealed: VecDeque<(u32, Life, bool)>,
-    /// Memory for one of those.
-    room: Vec<u8>,
+    /// Memory of runs that were read, for others.
+    rooms: Vec<Vec<u8>>,
     tasks: Vec<Task>,
     kept: Vec<Kept>,
     jobs: Vec<(WorkId, Work)>,
@@ -144,7 +144,7 @@ impl Recovery {
             leaving: VecDeque::new(),
             waiting: VecDeque::new(),
             unsealed: VecDeque::new(),
-            room: Vec::new(),
+            rooms: Vec::new(),
             tasks: Vec::new(),
             kept: Vec::new(),
             jobs,
@@ -251,7 +251,7 @@ impl Recovery {
             && let Some((segment, life, is_leaving)) = self.unsealed.pop_front()
         {
             let run = (layout.segment_at(segment), segment_bytes as usize);
-            let room = std::mem::take(&mut self.room);
+            let room = self.rooms.pop().unwrap_or_default();
             let gather = Gather::start_in(room, run, &mut self.names, &mut self.jobs);
             self.tasks.push(Task { segment, life, kind: Kind::Pages, is_leaving, gather });
         }
@@ -310,7 +310,8 @@ impl Recovery {
         if len == PAGE_BYTES as u64 {
             return self.footers_read(task, layout, seal, end, out);
         }
-        let gather = Gather::start(end - len, len as usize, &mut self.names, &mut self.jobs);
+        let (room, run) = (self.rooms.pop().unwrap_or_default(), (end - len, len as usize));
+        let gather = Gather::start_in(room, run, &mut self.names, &mut self.jobs);
         self.tasks.push(Task { kind: Kind::Footers, gather, ..task });
     }
 
@@ -330,6 +331,9 @@ impl Recovery {
         footers.iter().for_each(|footer| out(&found(begin, &footer, of)));
         let (segment, count) = (task.segment, footers.trailer.count);
         self.kept.push(Kept { segment, count, unsealed: None, is_failing: false });
+        if task.kind == Kind::Footers {
+            self.rooms.push(task.gather.bytes);
+        }
     }
 
     fn pages_read(&mut self, task: Task, layout: Layout, seal: Seal, out: &mut impl FnMut(&Found)) {
@@ -342,7 +346,7 @@ impl Recovery {
         let is_failing = task.gather.failed_pages > 0;
         let (segment, count) = (task.segment, footers.len() as u32);
         self.kept.push(Kept { segment, count, unsealed: Some(entries), is_failing });
-        self.room = task.gather.bytes;
+        self.rooms.push(task.gather.bytes);
     }
 }
 

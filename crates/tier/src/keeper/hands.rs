@@ -59,16 +59,29 @@ impl Hands {
     pub(crate) fn take(&mut self, mut f: impl FnMut(WorkId, Outcome<'_>)) -> io::Result<usize> {
         self.lane.complete(&mut self.completions)?;
         let taken = self.completions.len();
-        for Completion { tag, buffer, result } in self.completions.drain(..) {
-            // A flush or a write has no bytes to return; the log does not look at them.
-            let bytes = buffer.as_deref().unwrap_or_default();
-            f(WorkId(tag), result.map(|()| bytes).map_err(|_| DeviceFailed));
-        }
+        self.completions.drain(..).for_each(|completion| give(completion, &mut f));
         Ok(taken)
+    }
+
+    /// Gives out one result that has come, the others later: what it asks for is submitted before them. False if there
+    /// is none.
+    pub(crate) fn take_one(&mut self, f: impl FnOnce(WorkId, Outcome<'_>)) -> io::Result<bool> {
+        if self.completions.is_empty() {
+            self.lane.complete(&mut self.completions)?;
+        }
+        let completion = self.completions.pop();
+        Ok(completion.map(|completion| give(completion, f)).is_some())
     }
 
     /// Waits until something has ended, or the time is over.
     pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.lane.wait(1, timeout, &mut self.completions).map(|_| ())
     }
+}
+
+fn give(completion: Completion, f: impl FnOnce(WorkId, Outcome<'_>)) {
+    let Completion { tag, buffer, result } = completion;
+    // A flush or a write has no bytes to return; the log does not look at them.
+    let bytes = buffer.as_deref().unwrap_or_default();
+    f(WorkId(tag), result.map(|()| bytes).map_err(|_| DeviceFailed));
 }
