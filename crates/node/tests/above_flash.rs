@@ -9,7 +9,7 @@ mod promotion;
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use flash_rig::Rig;
@@ -200,6 +200,26 @@ fn all_that_was_stored_is_read_again() {
         std::thread::sleep(Duration::from_millis(300));
         let sleeps = sum(":sleeps", &client.stats()) - sum(":sleeps", &stats);
         assert!(sleeps < 100, "{sleeps} sleeps of idle workers");
+    }
+}
+
+/// Cold reads count as large work, whatever their sizes: the plan gives them workers, and deals them among those.
+#[test]
+fn cold_reads_get_as_many_workers_as_they_need() {
+    let rig = changed(4, &store(), |config| config.epoch = Duration::from_millis(50));
+    let mut client = connect(&rig);
+    client.fill();
+    let begun = Instant::now();
+    let is_dealt = |stats: &[(String, u64)]| {
+        let of = |wanted: &str| stats.iter().find(|(name, _)| name == wanted).map_or(0, |(_, value)| *value);
+        let readers = (0..4).filter(|worker| of(&format!("worker:{worker}:flash_keys")) > 0).count();
+        of("large_workers") > 1 && of("fetchers") > 1 && readers > 1
+    };
+    while !is_dealt(&client.stats()) {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", client.stats());
+        (0..KEYS).step_by(7).for_each(|key| {
+            assert_eq!(client.get(&format!("key{key}")), Some(value(key)), "{key}");
+        });
     }
 }
 

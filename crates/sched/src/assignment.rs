@@ -214,6 +214,15 @@ impl Duty {
         }
     }
 
+    /// Where an item of `class` is fetched from flash for a request that this worker has dequeued, all but the largest
+    /// dealt by `number`.
+    pub fn place_fetch(&self, plan: &Plan, class: SizeClass, number: u64) -> Place {
+        match self.placing {
+            Placing::BySize => plan.fetcher_for(class, number, self.worker).map_or(Place::Here, Place::Ring),
+            _ => self.place(plan, class.max(SizeClass::of(plan.threshold_bytes().saturating_add(1)))),
+        }
+    }
+
     /// Value bytes of a large request that this worker serves between two
     /// polls of its RX queues, at most `most`.
     #[inline]

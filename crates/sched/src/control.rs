@@ -2,13 +2,66 @@
 
 use minos_base::SizeClass;
 
-use crate::{Role, SharedWorker, SizeRange, WorkerId};
+use crate::{Cost, Role, SharedWorker, SizeRange, WorkerId};
 
-/// Share of the cost that classes up to `threshold` cause; 1 when there is no cost.
-pub(crate) fn small_cost_share(costs: &[f64], threshold: SizeClass) -> f64 {
-    let small: f64 = costs[..=threshold.index()].iter().sum();
-    let large: f64 = costs[threshold.index() + 1..].iter().sum();
-    if small + large > 0.0 { small / (small + large) } else { 1.0 }
+/// Largest value whose fetch from flash is dealt although it is large, in bytes: the index knows sizes to two pages only,
+/// and to send it takes about as long as a small one.
+const DEALT_BYTES_MAX: u64 = 16 << 10;
+
+/// The largest class whose fetches are dealt among large workers, and do not go by size.
+pub(crate) fn dealt_max(threshold: SizeClass) -> SizeClass {
+    threshold.max(SizeClass::of(DEALT_BYTES_MAX))
+}
+
+/// The cost of an epoch's requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Costs {
+    /// Of each class, with its fetches from flash unless those are dealt.
+    pub(crate) classes: Vec<f64>,
+    /// Of requests whose items large workers fetch from flash and deal among them.
+    pub(crate) fetches: f64,
+}
+
+impl Costs {
+    /// Costs without fetches by class, and with those of `fetched` items.
+    pub(crate) fn new(
+        mut classes: Vec<f64>,
+        fetched: impl Iterator<Item = (SizeClass, f64)>,
+        cost: Cost,
+        threshold: SizeClass,
+    ) -> Self {
+        let mut fetches = 0.0;
+        for (class, items) in fetched {
+            let (of_class, fetch) = (&mut classes[class.index()], items * cost.of_fetch());
+            if class > dealt_max(threshold) {
+                *of_class += fetch;
+            } else {
+                // An item that changes meanwhile is no request of this class.
+                let moved = (items * cost.of(class)).min(*of_class);
+                *of_class -= moved;
+                fetches += moved + fetch;
+            }
+        }
+        Self { classes, fetches }
+    }
+
+    fn large(&self, threshold: SizeClass) -> f64 {
+        self.classes[threshold.index() + 1..].iter().sum::<f64>() + self.fetches
+    }
+
+    /// Share of the cost that small requests cause; 1 when there is no cost.
+    pub(crate) fn small_share(&self, threshold: SizeClass) -> f64 {
+        let (small, large) = (self.classes[..=threshold.index()].iter().sum::<f64>(), self.large(threshold));
+        if small + large > 0.0 { small / (small + large) } else { 1.0 }
+    }
+
+    /// The number of `homes` of large requests among which fetches are dealt, at least one.
+    pub(crate) fn fetchers(&self, threshold: SizeClass, homes: usize) -> usize {
+        let each = self.large(threshold) / homes as f64;
+        let exact = if self.fetches > 0.0 { self.fetches / each } else { 0.0 };
+        // Less a hair, as in `small_workers`.
+        ((exact - 1e-9).ceil() as usize).clamp(1, homes)
+    }
 }
 
 /// The rounding of a fractional number of small workers.
@@ -70,21 +123,30 @@ fn small_workers(workers: usize, small_cost_share: f64) -> usize {
 ///
 /// Each worker gets at least one class while there are enough, and the last range always ends with
 /// the largest class. A range is off by at most the cost of one class, because a class has one home.
-/// The worker whose time is split gets a part that is smaller by as much.
+/// The worker whose time is split gets a part that is smaller by as much, and those that fetches are dealt to as well.
+/// Returns the number of the latter, too.
 pub(crate) fn ranges(
-    costs: &[f64],
+    costs: &Costs,
     threshold: SizeClass,
     roles: &[Role],
     shared: Option<SharedWorker>,
-) -> Vec<SizeRange> {
+) -> (Vec<SizeRange>, usize) {
     let first = threshold.index() + 1;
-    let large = &costs[first..];
+    let large = &costs.classes[first..];
     let homes: Vec<WorkerId> = homes(roles).take(large.len()).collect();
-    let weight = |&home: &WorkerId| match shared {
-        Some(shared) if shared.worker == home => 1.0 - f64::from(shared.small_permille) / 1000.0,
-        _ => 1.0,
+    if homes.is_empty() {
+        return (Vec::new(), 1);
+    }
+    let fetchers = costs.fetchers(threshold, homes.len());
+    let fetching = costs.fetches * homes.len() as f64 / (fetchers as f64 * costs.large(threshold));
+    let weight = |(number, &home): (usize, &WorkerId)| {
+        let all = match shared {
+            Some(shared) if shared.worker == home => 1.0 - f64::from(shared.small_permille) / 1000.0,
+            _ => 1.0,
+        };
+        if costs.fetches > 0.0 && number < fetchers { (all - fetching).max(0.0) } else { all }
     };
-    let weights: Vec<f64> = homes.iter().map(weight).collect();
+    let weights: Vec<f64> = homes.iter().enumerate().map(weight).collect();
     let ends = cost_ends(large, &weights);
     let mut begin = 0;
     let mut ranges = Vec::with_capacity(homes.len());
@@ -93,7 +155,7 @@ pub(crate) fn ranges(
         ranges.push(SizeRange { first: class(begin), last: class(end - 1), worker });
         begin = end;
     }
-    ranges
+    (ranges, fetchers)
 }
 
 /// The workers that large requests go to.

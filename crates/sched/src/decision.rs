@@ -34,6 +34,8 @@ pub struct Decision {
     pub small_workers: usize,
     /// Workers that serve large requests alone.
     pub large_workers: usize,
+    /// Workers in each domain among which fetches from flash are dealt.
+    pub fetchers: usize,
     /// True if a small worker is on standby for large requests.
     pub has_standby: bool,
     /// The ranges, domain by domain, smallest class first.
@@ -65,6 +67,7 @@ impl Decision {
             cost,
             small_workers: 0,
             large_workers: 0,
+            fetchers: usize::from(plan.fetchers),
             has_standby: false,
             ranges: ranges.collect(),
         }
@@ -92,6 +95,7 @@ impl Decision {
         emit("small_workers", &self.small_workers);
         emit("large_workers", &self.large_workers);
         emit("standby", &u8::from(self.has_standby));
+        emit("fetchers", &self.fetchers);
         for RangeDecision { range, cost } in &self.ranges {
             let name = |what: &str| format!("range:{}:{what}", range.worker.0);
             emit(&name("bytes_min"), &range.first.bytes_min());

@@ -5,7 +5,7 @@ use minos_base::SizeClass;
 use crate::{
     Assignment, ConfigError, ControlConfig, Decision, Design, HANDOFF_WORKERS_MAX, Options, Plan, Role,
     SizeHistogram, Standby, Threshold, WorkerId,
-    control::{self, Split},
+    control::{self, Costs, Split},
     smoothed::Smoothed,
 };
 
@@ -20,6 +20,8 @@ pub struct Policy {
     options: Options,
     config: ControlConfig,
     smoothed: Smoothed,
+    /// Items fetched from flash.
+    fetched: Smoothed,
     plan: Plan,
     decision: Decision,
 }
@@ -53,10 +55,10 @@ impl Policy {
             };
             plan.threshold = SizeClass::of(bytes);
         }
-        let smoothed = Smoothed::new();
+        let (smoothed, fetched) = (Smoothed::new(), Smoothed::new());
         let costs = smoothed.costs(config.cost);
         let decision = Decision::new(design.name(), &plan, 0, (1.0, 1.0), config.cost, &costs);
-        let mut policy = Self { design, options, config, smoothed, plan, decision };
+        let mut policy = Self { design, options, config, smoothed, fetched, plan, decision };
         policy.decide(0);
         Ok(policy)
     }
@@ -117,12 +119,19 @@ impl Policy {
     /// Ends an epoch with these `requests`; returns the plan for the next. An
     /// epoch without requests changes nothing.
     pub fn epoch(&mut self, requests: &SizeHistogram) -> &Plan {
+        self.epoch_above_flash(requests, &SizeHistogram::new())
+    }
+
+    /// As [`Policy::epoch`], where `fetched` items of the requests' were on flash. Their requests are served by large
+    /// workers, whatever their size, and count as large ones.
+    pub fn epoch_above_flash(&mut self, requests: &SizeHistogram, fetched: &SizeHistogram) -> &Plan {
         let total = requests.total();
         if total == 0 || !self.design.counts_sizes() {
             self.decision.requests = total;
             return &self.plan;
         }
         self.smoothed.update(self.config.alpha, requests);
+        self.fetched.update(self.config.alpha, fetched);
         self.plan.epoch += 1;
         if self.config.threshold == Threshold::Auto {
             let previous = (self.plan.epoch > 1).then_some(self.plan.threshold);
@@ -136,7 +145,8 @@ impl Policy {
     fn decide(&mut self, requests: u64) {
         let (plan, config) = (&mut self.plan, &self.config);
         let costs = self.smoothed.costs(config.cost);
-        let cost_share = control::small_cost_share(&costs, plan.threshold);
+        let costs = Costs::new(costs, self.fetched.iter(), config.cost, plan.threshold);
+        let cost_share = costs.small_share(plan.threshold);
         match split_of(self.design) {
             Some(split) => {
                 plan.ranges.clear();
@@ -144,10 +154,11 @@ impl Policy {
                 // one should be small in all.
                 for domain in plan.domains() {
                     let (roles, shared) = control::split_roles(split, domain.len(), cost_share);
-                    let ranges = control::ranges(&costs, plan.threshold, &roles, shared);
+                    let (ranges, fetchers) = control::ranges(&costs, plan.threshold, &roles, shared);
                     plan.ranges.extend(ranges.into_iter().map(|range| range.moved_by(domain.start)));
                     plan.roles[domain].copy_from_slice(&roles);
                     plan.shared = shared;
+                    plan.fetchers = fetchers as u16;
                 }
             }
             None if self.design == Design::Reserved => {
@@ -160,7 +171,8 @@ impl Policy {
             None => {}
         }
         let shares = (self.smoothed.share_up_to(plan.threshold), cost_share);
-        self.decision = Decision::new(self.design.name(), plan, requests, shares, config.cost, &costs);
+        self.decision =
+            Decision::new(self.design.name(), plan, requests, shares, config.cost, &costs.classes);
     }
 }
 

@@ -77,6 +77,11 @@ impl Smoothed {
         SizeClass::MAX
     }
 
+    /// Each class with its requests.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SizeClass, f64)> + '_ {
+        classes().zip(self.counts.iter().copied())
+    }
+
     /// The total cost of each class's requests.
     pub(crate) fn costs(&self, cost: Cost) -> Vec<f64> {
         classes().zip(&self.counts).map(|(class, count)| cost.of(class) * count).collect()

@@ -13,7 +13,7 @@ use std::{
 use arrayvec::ArrayVec;
 use minos_engine::Mode;
 use minos_net::{Accepted, Io, WAIT_MAX, Wait, wait_readable};
-use minos_sched::{EpochCounts, Policy};
+use minos_sched::{EpochCounts, Policy, SizeHistogram};
 
 use super::{config::DispatchChoice, mailbox::Switch, settings::Tuning, shared::Shared};
 use crate::{
@@ -42,6 +42,7 @@ pub(crate) struct Control<M: Mode, I: Io> {
     tuning: Tuning,
     listeners: Vec<StreamListener>,
     counts: EpochCounts,
+    fetched: EpochCounts,
     /// The queue that gets the next connection.
     next_queue: usize,
     /// `None` while nothing was counted in the last epoch and no worker has worked since: an epoch without
@@ -64,6 +65,7 @@ impl<M: Mode, I: Io> Control<M, I> {
             tuning,
             listeners,
             counts: EpochCounts::new(),
+            fetched: EpochCounts::new(),
             next_queue: 0,
             accept_log: Seldom::new(Duration::from_secs(1)),
         }
@@ -192,8 +194,8 @@ impl<M: Mode, I: Io> Control<M, I> {
 
     /// Makes the plan for the next epoch from the sizes that the workers counted (Minos §3.1); returns how many.
     fn end_epoch(&mut self) -> u64 {
-        let seen = self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
-        self.policy.epoch(&seen);
+        let (seen, fetched) = self.count();
+        self.policy.epoch_above_flash(&seen, &fetched);
         tracing::debug!(target: "minos::plan", "{}", self.policy.decision());
         let changed = self.shared.plan.in_force().plan != *self.policy.plan();
         self.publish();
@@ -204,10 +206,17 @@ impl<M: Mode, I: Io> Control<M, I> {
         seen.total()
     }
 
+    /// The requests since the call before this one, and those of their items that were on flash.
+    fn count(&mut self) -> (SizeHistogram, SizeHistogram) {
+        let workers = &self.shared.workers;
+        let requests = self.counts.next(workers.iter().map(|worker| &*worker.histogram));
+        (requests, self.fetched.next(workers.iter().map(|worker| &*worker.fetched)))
+    }
+
     /// Puts another design in force. Sizes counted before do not enter its plans.
     fn switch(&mut self, switch: Switch) {
         let Switch { choice, policy, published } = switch;
-        self.counts.next(self.shared.workers.iter().map(|worker| &*worker.histogram));
+        self.count();
         (self.choice, self.policy) = (choice, policy);
         tracing::info!(dispatch = %choice.dispatch, "another design");
         let version = self.publish();

@@ -17,7 +17,7 @@ use minos_engine::{Access, Engine, Mode};
 #[cfg(all(debug_assertions, not(test), not(fuzzing)))]
 use minos_engine::{CacheMode, StoreMode};
 use minos_net::{Address, Io, Kernel, Listener, Waker};
-use minos_sched::{SharedHistogram, WorkerId};
+use minos_sched::{Profiler, SharedHistogram, WorkerId};
 use minos_sealed::Keys;
 use minos_sync::Ring;
 use minos_tier::{Keeper, Tier};
@@ -242,7 +242,7 @@ impl Server {
     {
         let cpus = cpus(&shared.config);
         for (index, cpus) in cpus.into_iter().enumerate() {
-            let (large, fetches, links) = beside(&shared.config, index, || outfit(io, shared))?;
+            let (large, fetches, links) = beside(&shared.config, index, || outfit(io, shared, index))?;
             let shared = Arc::clone(shared);
             self.spawn(format!("minos-worker-{index}"), move || {
                 bind(&cpus);
@@ -475,6 +475,7 @@ fn worker<M: Mode>(config: &ServerConfig) -> io::Result<WorkerShared<M>> {
         waker: Waker::new()?,
         holds: AtomicBool::new(false),
         histogram: Arc::new(SharedHistogram::new()),
+        fetched: Arc::new(SharedHistogram::new()),
         counters: Arc::new(Counters::default()),
         rack_counters: Arc::default(),
         metrics: Metrics::default(),
@@ -515,14 +516,18 @@ fn native_side<M: Mode, I: Io>(
 /// What a worker alone has: large transfers, reads from flash, links to other nodes of a rack.
 type Outfit<M, P> = (LargeSet<M, P>, Option<Fetches<M>>, Option<Links<M, P>>);
 
-fn outfit<M: Mode, I: Io>(io: &I, shared: &Shared<M, I>) -> io::Result<Outfit<M, I::Poller>>
+fn outfit<M: Mode, I: Io>(io: &I, shared: &Shared<M, I>, index: usize) -> io::Result<Outfit<M, I::Poller>>
 where
     Engine<M>: Sync,
 {
     let config = &shared.config;
     let terms = shared.plan.in_force().tuning.terms();
     let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
-    let lane = |tier| Fetches::of(tier, config.gathering, config.promote);
+    let lane = |tier| {
+        let profiler =
+            Profiler::new(Arc::clone(&shared.workers[index].fetched), config.control.sample_one_in);
+        Fetches::of(tier, config.gathering, config.promote, profiler)
+    };
     let fetches = shared.tier.as_ref().map(lane).transpose()?;
     let links =
         |rack: &Arc<Rack<M>>| Ok::<_, io::Error>(Links::new(io.poller()?, &rack.config, Instant::now()));

@@ -9,8 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::Seconds;
+use minos_base::{Seconds, SizeClass};
 use minos_engine::{Mode, OutOfMemory};
+use minos_sched::{Profiler, SharedHistogram};
 use minos_tier::{Answer, Reader, Sought, Tier};
 
 use self::walks::Walking;
@@ -49,6 +50,8 @@ pub(crate) struct Fetches<M: Mode> {
     reader: Reader,
     gather: Gather,
     copies: Copies,
+    /// Counts items by size, for the next plan.
+    profiler: Profiler<Arc<SharedHistogram>>,
     /// True if a key that cannot be read is an error, false if it is a miss.
     is_lossless: bool,
     under_way: Vec<Option<UnderWay<M>>>,
@@ -65,11 +68,17 @@ pub(crate) struct Fetches<M: Mode> {
 
 impl<M: Mode> Fetches<M> {
     /// No requests, and a lane to `tier`.
-    pub(crate) fn of(tier: &Arc<Tier>, gathering: Gathering, promote: Promote) -> io::Result<Self> {
+    pub(crate) fn of(
+        tier: &Arc<Tier>,
+        gathering: Gathering,
+        promote: Promote,
+        profiler: Profiler<Arc<SharedHistogram>>,
+    ) -> io::Result<Self> {
         Ok(Self {
             reader: tier.reader()?,
             gather: Gather::new(gathering),
             copies: Copies::new(promote, tier.engine().memory_limit()),
+            profiler,
             is_lossless: tier.is_lossless(),
             under_way: Vec::new(),
             free: Vec::new(),
@@ -191,7 +200,8 @@ impl<M: Mode> Fetches<M> {
         if self.gather.is_due(Reads { prepared, in_flight, has_ended }, now) {
             self.reader.submit_at_most(self.gather.width_max())?;
         }
-        let (under_way, copies, is_lossless) = (&mut self.under_way, &mut self.copies, self.is_lossless);
+        let Self { under_way, copies, profiler, is_lossless, .. } = self;
+        let is_lossless = *is_lossless;
         let (mut answered, mut crowded) = (Vec::new(), Vec::new());
         self.reader.answer(ANSWERS_MAX, now_s, |answer| {
             let (number, at) =
@@ -200,6 +210,9 @@ impl<M: Mode> Fetches<M> {
             if let Some(walking) = &mut entry.walking {
                 walking.take(answer);
                 return answered.push(number);
+            }
+            if let Ok(Some(found)) = &answer.result {
+                profiler.record(SizeClass::of(found.value.len() as u64));
             }
             if let Ok(Some(found)) = &answer.result
                 && copies.will_do(entry.awaiting.fetch.need, answer.hash, found)

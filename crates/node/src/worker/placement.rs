@@ -150,11 +150,18 @@ impl WorkerPlacement {
         self.design() != self.design_before
     }
 
-    /// The worker that fetches an item of about `class` from flash: one for large requests, because a fetch
-    /// takes longer than any small request may.
-    pub(crate) fn fetcher(&self, class: SizeClass) -> Option<WorkerId> {
-        let least = SizeClass::of(self.plan().threshold.bytes_max().saturating_add(1));
-        self.home(class.max(least))
+    /// The worker that fetches an item of about `class` from flash, most dealt by `number`; `None` is this one.
+    pub(crate) fn fetcher(&self, class: SizeClass, number: u64) -> Option<WorkerId> {
+        self.worker_at(self.duty.place_fetch(self.plan(), class, number))
+    }
+
+    #[inline]
+    fn worker_at(&self, place: Place) -> Option<WorkerId> {
+        match place {
+            // A request out of a ring that workers share has come where it is served.
+            Place::Ring(worker) if !self.enqueues() => Some(worker),
+            Place::Ring(_) | Place::Here => None,
+        }
     }
 
     /// Off the small path: one of this worker's own large values that is small enough to copy gains nothing
@@ -180,11 +187,7 @@ impl Placement for WorkerPlacement {
 
     #[inline]
     fn home(&self, class: SizeClass) -> Option<WorkerId> {
-        match self.duty.place(self.plan(), class) {
-            // A request out of a ring that workers share has come where it is served.
-            Place::Ring(worker) if !self.enqueues() => Some(worker),
-            Place::Ring(_) | Place::Here => None,
-        }
+        self.worker_at(self.duty.place(self.plan(), class))
     }
 
     #[inline]

@@ -95,6 +95,8 @@ pub(crate) struct WorkerShared<M: Mode> {
     /// Connections of this worker wait until changes are durable.
     pub(crate) holds: AtomicBool,
     pub(crate) histogram: Arc<SharedHistogram>,
+    /// Items that this worker has read from flash.
+    pub(crate) fetched: Arc<SharedHistogram>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) rack_counters: Arc<RackCounters>,
     pub(crate) metrics: Metrics,

@@ -29,7 +29,10 @@ fn fault(assignment: &Assignment, plan: &Plan) -> Option<String> {
     }
     let drained = sum(&mut assignment.duties.iter().map(|duty| duty.drains.first.or(duty.drains.then)));
     let polling = assignment.duties.iter().filter(|duty| !duty.polls.is_empty());
-    let mut places = polling.flat_map(|duty| some_classes().map(|class| duty.place(plan, class)));
+    let mut places = polling.flat_map(|duty| {
+        let fetches = some_classes().map(|class| duty.place_fetch(plan, class, class.index() as u64));
+        some_classes().map(|class| duty.place(plan, class)).chain(fetches)
+    });
     let lost = places.find(|place| matches!(place, Place::Ring(ring) if !drained.contains(*ring)));
     lost.map(|lost| format!("nobody takes from the ring of {lost:?}"))
 }
@@ -46,8 +49,10 @@ fn any_requests() -> impl Strategy<Value = SizeHistogram> {
 /// Checks a policy before its first epoch and after each of `epochs`.
 fn check(mut policy: Policy, epochs: &[SizeHistogram]) -> Result<(), TestCaseError> {
     prop_assert_eq!(fault(&policy.assignment(), policy.plan()), None, "{}", policy.design());
-    for requests in epochs {
-        policy.epoch(requests);
+    for (number, requests) in epochs.iter().enumerate() {
+        // All items are on flash, or none.
+        let fetched = if number % 2 == 1 { requests } else { &SizeHistogram::new() };
+        policy.epoch_above_flash(requests, fetched);
         let (assignment, plan) = (policy.assignment(), policy.plan());
         prop_assert_eq!(fault(&assignment, plan), None, "{}: {:?}", policy.design(), plan);
     }
@@ -272,4 +277,37 @@ fn stealing_is_a_switch_of_size_aware_designs() {
             assert_eq!(queues, WorkerSet::first(8).minus(large).without(duty.worker), "{duty:?}");
         }
     }
+}
+
+/// Cold reads are large work, whatever their sizes: they get workers of their own, as many as they need.
+#[test]
+fn items_from_flash_are_fetched_by_large_workers_and_dealt_among_them() {
+    let (small, huge) = (SizeClass::of(1000), SizeClass::of(1 << 20));
+    let mut policy = policy(Design::SizeAware, 8);
+    let mut requests = SizeHistogram::new();
+    requests.record(small, 100_000);
+    requests.record(huge, 10);
+    let none = policy.epoch_above_flash(&requests, &SizeHistogram::new()).clone();
+    assert_eq!((none.large_workers(), none.fetchers), (0, 1));
+    let mut fetched = SizeHistogram::new();
+    fetched.record(small, 50_000);
+    // A fetch costs two small requests, and its request one.
+    for _ in 0..20 {
+        policy.epoch_above_flash(&requests, &fetched);
+    }
+    let plan = policy.plan().clone();
+    assert_eq!((plan.large_workers(), plan.fetchers), (6, 6), "{}", policy.decision());
+    let assignment = policy.assignment();
+    let place = |class, number| assignment.duty(WorkerId(0)).place_fetch(&plan, class, number);
+    let dealt: Vec<_> = (0..7).map(|number| place(small, number)).collect();
+    let workers = [2, 3, 4, 5, 6, 7, 2];
+    assert_eq!(dealt, workers.map(|worker| Place::Ring(WorkerId(worker))));
+    // So are those that are hardly large; the largest go where they are served.
+    assert_eq!(place(SizeClass::of(16 << 10), 1), Place::Ring(WorkerId(3)));
+    let home = plan.worker_for(huge, WorkerId(0)).unwrap();
+    assert!((0..7).all(|number| place(huge, number) == Place::Ring(home)));
+    // Other designs fetch where they serve.
+    let hashed = self::policy(Design::KeyHash, 8);
+    let place = hashed.assignment().duty(WorkerId(3)).place_fetch(hashed.plan(), small, 5);
+    assert_eq!(place, Place::Here);
 }

@@ -37,11 +37,12 @@ const FIGURES: &[Figure] = &[
     Figure { name: "cold keys/s", decimals: 0 },
     Figure { name: "read by small workers", decimals: 0 },
 ];
-const CASES: [(&str, Option<(Other, u32)>); 4] = [
+const CASES: [(&str, Option<(Other, u32)>); 5] = [
     ("quiet", None),
     ("beside cold keys", Some((Other::Cold, 1))),
     ("beside cold keys in eights", Some((Other::Cold, 8))),
     ("beside as many from memory", Some((Other::Warm, 1))),
+    ("beside as many from memory in eights", Some((Other::Warm, 8))),
 ];
 
 /// The items that other clients read.

@@ -47,7 +47,9 @@ fn cold() -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)>) {
 #[test]
 fn a_turn_takes_few_answers() {
     let (tier, keys) = cold();
-    let mut fetches = Fetches::<TieredMode>::of(&tier, Gathering::default(), Promote::First).unwrap();
+    let profiler = Profiler::new(Arc::new(SharedHistogram::new()), 1);
+    let (gathering, promote) = (Gathering::default(), Promote::First);
+    let mut fetches = Fetches::<TieredMode>::of(&tier, gathering, promote, profiler).unwrap();
     let now = (Instant::now(), 1);
     let asked = 2 * ANSWERS_MAX + 1;
     for (hash, key) in &keys[..asked] {
