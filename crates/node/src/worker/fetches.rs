@@ -109,8 +109,11 @@ impl<M: Mode> Fetches<M> {
         if self.is_empty() {
             return true;
         }
-        // The descriptor does not report what came before this.
-        self.reader.lane().prepare().is_ok() && self.advance(now).is_ok() && !self.is_runnable()
+        // The descriptor does not report what ended before it was prepared, and nothing is submitted after that.
+        self.advance(now).is_ok()
+            && self.reader.lane().prepare().is_ok()
+            && self.reader.reap().is_ok_and(|ended| ended == 0)
+            && !self.is_runnable()
     }
 
     /// Takes a request in; its reads are submitted by [`advance`](Self::advance).

@@ -1,8 +1,9 @@
 //! What a worker does at a time for requests that wait for flash.
 
 use minos_base::{KeyHash, SizeClass};
-use minos_device::{Device, MemoryOptions};
+use minos_device::{Device, MemoryOptions, ServiceTime};
 use minos_engine::{ItemMeta, Lookup, StoreConfig, Tiered, TieredMode};
+use minos_net::{Wait, wait_readable};
 use minos_tier::{Entry, Format, Memory, Now, Options, TieredStore};
 
 use super::*;
@@ -17,8 +18,9 @@ const KEYS: u64 = 8000;
 const SEGMENT_BYTES: u32 = 256 << 10;
 
 /// A tier, and some of its keys that are on flash alone.
-fn cold() -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)>) {
-    let device = Device::in_memory(&MemoryOptions { capacity_bytes: 32 << 20, ..MemoryOptions::default() });
+fn cold(service_time: Option<ServiceTime>) -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)>) {
+    let memory = MemoryOptions { capacity_bytes: 32 << 20, service_time, ..MemoryOptions::default() };
+    let device = Device::in_memory(&memory);
     let format =
         Format { table: 1, seed: 2, hash_seed: 3, clock_zero_unix_s: 0, segment_bytes: SEGMENT_BYTES };
     minos_tier::format(&device, &format).unwrap();
@@ -44,19 +46,40 @@ fn cold() -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)>) {
     (tier, keys)
 }
 
+fn fetches(tier: &Arc<Tier>) -> Fetches<TieredMode> {
+    let profiler = Profiler::new(Arc::new(SharedHistogram::new()), 1);
+    Fetches::of(tier, Gathering::default(), Promote::First, profiler).unwrap()
+}
+
+fn begin(fetches: &mut Fetches<TieredMode>, (hash, key): &(KeyHash, Vec<u8>), now: (Instant, Seconds)) {
+    let fetch = Box::new(Fetch::of(*hash, key, SizeClass::of(1000), Need::Item));
+    let waiter = Waiter::Datagrams(Waiting::Store(0));
+    fetches.begin(Box::new(Awaiting { waiter, fetch }), now);
+}
+
+#[test]
+fn a_read_that_is_submitted_before_a_sleep_ends_it() {
+    let (tier, keys) = cold(Some(ServiceTime::of_the_paper()));
+    let mut fetches = fetches(&tier);
+    let now = (Instant::now(), 1);
+    begin(&mut fetches, &keys[0], now);
+    // If the read has ended by now there is no sleep.
+    if fetches.prepare_sleep(now) {
+        let patience = Wait::For(Duration::from_secs(30));
+        assert!(wait_readable(&[fetches.descriptor()], patience).unwrap(), "it sleeps through the answer");
+    }
+    while fetches.take_ready(1).is_none() {
+        fetches.advance(now).unwrap();
+    }
+}
+
 #[test]
 fn a_turn_takes_few_answers() {
-    let (tier, keys) = cold();
-    let profiler = Profiler::new(Arc::new(SharedHistogram::new()), 1);
-    let (gathering, promote) = (Gathering::default(), Promote::First);
-    let mut fetches = Fetches::<TieredMode>::of(&tier, gathering, promote, profiler).unwrap();
+    let (tier, keys) = cold(None);
+    let mut fetches = fetches(&tier);
     let now = (Instant::now(), 1);
     let asked = 2 * ANSWERS_MAX + 1;
-    for (hash, key) in &keys[..asked] {
-        let fetch = Box::new(Fetch::of(*hash, key, SizeClass::of(1000), Need::Item));
-        let waiter = Waiter::Datagrams(Waiting::Store(0));
-        fetches.begin(Box::new(Awaiting { waiter, fetch }), now);
-    }
+    keys[..asked].iter().for_each(|key| begin(&mut fetches, key, now));
     let mut taken = 0;
     while taken < asked {
         fetches.advance(now).unwrap();
