@@ -87,7 +87,8 @@ pub(crate) struct MeasureOptions {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     seconds: Option<u32>,
     /// Milliseconds of each measurement, for tails, crowd, native, dispatch, flash, rack, rack-figures and rack-peers
-    /// [default: tails: 400; native: 500; crowd, dispatch and rack: 1000; flash: 1500; rack-figures: 200; rack-peers: 300]
+    /// [default: tails: 400; crowd: 300, or Linux throttles its spinning driver; native: 500; dispatch and rack: 1000;
+    /// flash: 1500; rack-figures: 200; rack-peers: 300]
     #[arg(long, value_parser = clap::value_parser!(u32).range(20..))]
     millis: Option<u32>,
     /// Over the native protocol instead of TCP, for dispatch
@@ -212,7 +213,7 @@ pub(crate) fn run(options: &MeasureOptions) -> anyhow::Result<()> {
             "tails" => tails::on_one_processor(&program, &options.tails_extent(), &options.out)?,
             "tails2" => tails::on_two_processors(&program, &options.tails_extent(), &options.out)?,
             "tls" => tls::measure(&program, rounds, seconds)?,
-            "crowd" => crowd::measure(&program, rounds, options.millis.unwrap_or(1000))?,
+            "crowd" => crowd::measure(&program, rounds, options.millis.unwrap_or(300))?,
             "memory" => memory::measure(&bench)?,
             "rack" => rack::measure(&program, rounds, options.millis.unwrap_or(1000))?,
             "rack-moves" => rack_moves::measure(&program, None)?,
