@@ -214,7 +214,7 @@ impl Duty {
         }
     }
 
-    /// Where an item of `class` is fetched from flash for a request that this worker has dequeued, all but the largest
+    /// Where an item of `class` or more is fetched from flash for a request that this worker has dequeued, all but the largest
     /// dealt by `number`.
     pub fn place_fetch(&self, plan: &Plan, class: SizeClass, number: u64) -> Place {
         match self.placing {

@@ -43,10 +43,9 @@ impl Cost {
         cost.max(1) as f64
     }
 
-    /// Cost of reading an item from flash, beside that of its request: about as much processor time as two small
-    /// requests take.
-    pub fn of_fetch(self) -> f64 {
-        2.0 * self.of(SizeClass::MIN)
+    /// Cost of reading an item of `class` from flash, beside that of its request: about twice as much.
+    pub fn of_fetch(self, class: SizeClass) -> f64 {
+        2.0 * self.of(class)
     }
 }
 

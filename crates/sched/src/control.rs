@@ -4,8 +4,8 @@ use minos_base::SizeClass;
 
 use crate::{Cost, Role, SharedWorker, SizeRange, WorkerId};
 
-/// Largest value whose fetch from flash is dealt although it is large, in bytes: the index knows sizes to two pages only,
-/// and to send it takes about as long as a small one.
+/// Largest value whose fetch from flash is dealt although it is large, in bytes: to send it takes about as long as to
+/// send a small one.
 const DEALT_BYTES_MAX: u64 = 16 << 10;
 
 /// The largest class whose fetches are dealt among large workers, and do not go by size.
@@ -31,8 +31,9 @@ impl Costs {
         threshold: SizeClass,
     ) -> Self {
         let mut fetches = 0.0;
-        for (class, items) in fetched {
-            let (of_class, fetch) = (&mut classes[class.index()], items * cost.of_fetch());
+        // If nothing is large, requests fetch where they arrive.
+        for (class, items) in fetched.filter(|_| threshold < SizeClass::MAX) {
+            let (of_class, fetch) = (&mut classes[class.index()], items * cost.of_fetch(class));
             if class > dealt_max(threshold) {
                 *of_class += fetch;
             } else {

@@ -34,7 +34,7 @@ pub struct Decision {
     pub small_workers: usize,
     /// Workers that serve large requests alone.
     pub large_workers: usize,
-    /// Workers in each domain among which fetches from flash are dealt.
+    /// Workers among which fetches from flash are dealt, those of each domain.
     pub fetchers: usize,
     /// True if a small worker is on standby for large requests.
     pub has_standby: bool,
@@ -67,7 +67,7 @@ impl Decision {
             cost,
             small_workers: 0,
             large_workers: 0,
-            fetchers: usize::from(plan.fetchers),
+            fetchers: plan.fetchers.iter().map(|&fetchers| usize::from(fetchers)).sum(),
             has_standby: false,
             ranges: ranges.collect(),
         }

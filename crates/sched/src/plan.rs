@@ -60,9 +60,9 @@ pub struct Plan {
     pub domains: Domains,
     /// The homes of the large classes, domain by domain, smallest class first.
     pub ranges: Vec<SizeRange>,
-    /// The number of workers in each domain among which fetches from flash are dealt: the first ones of those that the
+    /// The number of workers, domain by domain, among which fetches from flash are dealt: the first ones of those that the
     /// ranges name.
-    pub fetchers: u16,
+    pub fetchers: Vec<u16>,
     /// The large worker whose time is split, where the number of small workers is not whole
     /// ([`Design::Fractional`](crate::Design::Fractional)).
     pub shared: Option<SharedWorker>,
@@ -80,7 +80,7 @@ impl Plan {
             roles: vec![Role::Small; workers],
             domains: Domains::default(),
             ranges: Vec::new(),
-            fetchers: 1,
+            fetchers: Vec::new(),
             shared: None,
             reserved: WorkerSet::EMPTY,
         }
@@ -107,14 +107,17 @@ impl Plan {
         self.ranges.get(position).map(|range| range.worker).filter(|home| domain.contains(&home.index()))
     }
 
-    /// The worker that fetches an item of `class` from flash for a request which has arrived at worker `at`: one for large
-    /// requests, because a fetch takes longer than any small request may. All but the largest items are dealt by `number`.
+    /// The worker that fetches an item of `class` or more from flash for a request which has arrived at worker `at`: one for
+    /// large requests, because a fetch takes longer than any small request may. All but the largest items are dealt by
+    /// `number`.
     pub fn fetcher_for(&self, class: SizeClass, number: u64, at: WorkerId) -> Option<WorkerId> {
         if class > dealt_max(self.threshold) {
             return self.large_worker_for(class, at);
         }
         let first = self.large_worker_for(SizeClass::of(self.threshold_bytes().saturating_add(1)), at)?;
-        Some(WorkerId(first.0 + (number % u64::from(self.fetchers)) as u16))
+        let domain = self.domains().position(|domain| domain.contains(&at.index()))?;
+        let fetchers = self.fetchers.get(domain).map_or(1, |&fetchers| u64::from(fetchers.max(1)));
+        Some(WorkerId(first.0 + (number % fetchers) as u16))
     }
 
     /// The domains, as positions among the workers.

@@ -150,6 +150,7 @@ impl Policy {
         match split_of(self.design) {
             Some(split) => {
                 plan.ranges.clear();
+                plan.fetchers.clear();
                 // All domains get the same split: connections are dealt to them in turn, and a request that is small in
                 // one should be small in all.
                 for domain in plan.domains() {
@@ -158,7 +159,7 @@ impl Policy {
                     plan.ranges.extend(ranges.into_iter().map(|range| range.moved_by(domain.start)));
                     plan.roles[domain].copy_from_slice(&roles);
                     plan.shared = shared;
-                    plan.fetchers = fetchers as u16;
+                    plan.fetchers.push(fetchers as u16);
                 }
             }
             None if self.design == Design::Reserved => {

@@ -23,7 +23,7 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Families whose values go up and down (gauges).
 #[rustfmt::skip]
 const GAUGES: &[&str] = &[
-    "accepting_conns", "bytes", "curr_connections", "curr_items", "epoch_requests",
+    "accepting_conns", "bytes", "curr_connections", "curr_items", "epoch_requests", "fetchers",
     "flash_available_segments", "flash_bad_segments", "flash_capacity_bytes", "flash_closing_segments", "flash_compacting",
     "flash_compaction_rate", "flash_ending_segments", "flash_free_segments", "flash_items", "flash_items_in_flight",
     "flash_live_bytes", "flash_open_segments", "flash_read_only", "flash_reserved_segments", "flash_scrub_left",

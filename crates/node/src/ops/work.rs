@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
-use minos_base::{KeyHash, SizeClass};
+use minos_base::{FLASH_PAGE_BYTES, KeyHash, SizeClass};
 use minos_engine::{Lookup, Mode, Pinned};
 use minos_proto::resp::Id;
 use minos_sched::WorkerId;
@@ -321,6 +321,13 @@ impl<M: Mode> Fetch<M> {
         Self { keys: vec![(hash, key.into())], class, need, bytes: class.bytes_max(), ..Self::of_nothing() }
     }
 
+    /// The least class that the first key's item may be of: the index knows the pages that its record reaches into, less
+    /// exactly where they are many.
+    pub(crate) fn class_min(&self) -> SizeClass {
+        let most = self.class.bytes_max();
+        SizeClass::of((most - most / 6).saturating_sub(2 * FLASH_PAGE_BYTES as u64))
+    }
+
     /// Fetches nothing, but waits for room.
     pub(crate) fn of_room<P>(cx: &Context<'_, M, P>) -> Self {
         let waits = cx.fetched.map_or(0, |fetched| fetched.waits) + 1;
@@ -399,5 +406,35 @@ impl<M: Mode> Fetch<M> {
             self.keys.push((hash, key.into()));
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use minos_base::RoughLength;
+    use minos_engine::TieredMode;
+
+    use super::*;
+
+    #[test]
+    fn an_item_is_of_no_lesser_class_than_its_record_tells() {
+        const HEAD_BYTES: u64 = 60;
+        let page_bytes = FLASH_PAGE_BYTES as u64;
+        for value_bytes in
+            (0..200).map(|step: u64| step * step * step).chain((0..100).map(|step| step * 1000))
+        {
+            for offset in [0, 2000, 4000] {
+                let record_bytes = value_bytes + HEAD_BYTES;
+                let pages = (offset + record_bytes).div_ceil(page_bytes);
+                let class = SizeClass::of(RoughLength::of(record_bytes, pages).bytes_max());
+                let fetch = Fetch::<TieredMode>::of(KeyHash(1), b"key", class, Need::Item);
+                let (least, exact) = (fetch.class_min(), SizeClass::of(value_bytes));
+                assert!(least <= exact, "{value_bytes} bytes in {pages} pages: {least:?}, {exact:?}");
+                assert!(
+                    value_bytes < 100_000 || 2 * least.bytes_max() > value_bytes,
+                    "{value_bytes}: {least:?}"
+                );
+            }
+        }
     }
 }

@@ -34,7 +34,7 @@ use crate::{
     },
     tracking::{Host, Seat, Tracking},
     watch::Watch,
-    worker::rings::WorkerShared,
+    worker::{copies::ReadLately, rings::WorkerShared},
 };
 
 /// The state that all threads of a server share. A request takes none of its locks but that of the worker's
@@ -67,6 +67,8 @@ pub(crate) struct Shared<M: Mode, I: Io> {
     pub(crate) workers_left: AtomicUsize,
     /// The tier below the store's memory, if there is one.
     pub(crate) tier: Option<Arc<Tier>>,
+    /// The keys that were read from there lately.
+    pub(crate) read_lately: Option<Arc<ReadLately>>,
     /// The rack, if this server is one of its nodes.
     pub(crate) rack: Option<Arc<Rack<M>>>,
     pub(crate) handshakes: AllHandshakeCounters,

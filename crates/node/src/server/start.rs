@@ -56,8 +56,8 @@ use crate::{
     tracking::Tracking,
     watch::Watch,
     worker::{
-        Worker, fetches::Fetches, flash::holds_replies, large_set::LargeSet, metrics::Metrics,
-        rings::WorkerShared,
+        Worker, copies::ReadLately, fetches::Fetches, flash::holds_replies, large_set::LargeSet,
+        metrics::Metrics, rings::WorkerShared,
     },
 };
 
@@ -425,6 +425,7 @@ where
         prefixes: Prefixes::new(config.detail_prefixes_max),
         settings_changes: Mutex::default(),
         native,
+        read_lately: tier.as_ref().map(|tier| Arc::new(ReadLately::new(tier.engine().memory_limit()))),
         tier,
         tracking: Tracking::new(config.tracking_keys_max, config.buffer_bytes_max),
         mailbox: Mailbox::new()?,
@@ -523,12 +524,13 @@ where
     let config = &shared.config;
     let terms = shared.plan.in_force().tuning.terms();
     let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
-    let lane = |tier| {
+    let lane = |(tier, read_lately): (_, &Arc<ReadLately>)| {
+        let promote = (config.promote, Arc::clone(read_lately));
         let profiler =
             Profiler::new(Arc::clone(&shared.workers[index].fetched), config.control.sample_one_in);
-        Fetches::of(tier, config.gathering, config.promote, profiler)
+        Fetches::of(tier, config.gathering, promote, profiler)
     };
-    let fetches = shared.tier.as_ref().map(lane).transpose()?;
+    let fetches = shared.tier.as_ref().zip(shared.read_lately.as_ref()).map(lane).transpose()?;
     let links =
         |rack: &Arc<Rack<M>>| Ok::<_, io::Error>(Links::new(io.poller()?, &rack.config, Instant::now()));
     Ok((large, fetches, shared.rack.as_ref().map(links).transpose()?))

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed},
 };
 
 use minos_base::KeyHash;
@@ -29,23 +29,38 @@ const KEYS_MAX: u64 = 1 << 20;
 /// about as many others as memory has items brings it to memory.
 pub(super) struct Copies {
     promote: Promote,
-    /// A part of the hash of the key that was read last, of those that share a place.
-    read_lately: Box<[u32]>,
+    read_lately: Arc<ReadLately>,
     /// Bytes of the values that requests hold.
     held_bytes: Arc<AtomicUsize>,
     /// Memory of earlier copies: to allocate pages anew for each request takes longer than to copy.
     spare: Vec<Vec<u8>>,
 }
 
-impl Copies {
-    pub(super) fn new(promote: Promote, memory_bytes: u64) -> Self {
+/// The keys that all workers have read lately: of those that share a place, a part of the hash of the last one.
+pub(crate) struct ReadLately(Box<[AtomicU32]>);
+
+impl ReadLately {
+    /// No keys.
+    pub(crate) fn new(memory_bytes: u64) -> Self {
         let keys = (memory_bytes / MEMORY_PER_KEY).clamp(KEYS_MIN, KEYS_MAX).next_power_of_two();
-        Self {
-            promote,
-            read_lately: vec![0; keys as usize].into_boxed_slice(),
-            held_bytes: Arc::default(),
-            spare: Vec::new(),
-        }
+        Self((0..keys).map(|_| AtomicU32::new(0)).collect())
+    }
+
+    /// True if the key was read lately. From now on it was.
+    fn has(&self, hash: KeyHash) -> bool {
+        // The highest bits choose the partition, the lowest the bucket: both parts have some of each.
+        let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = (mixed >> 32) as usize & (self.0.len() - 1);
+        // Odd, so that no key looks like an empty place.
+        let part = mixed as u32 ^ (hash.0 >> 32) as u32 | 1;
+        // Relaxed: the place holds all there is to know.
+        self.0[place].swap(part, Relaxed) == part
+    }
+}
+
+impl Copies {
+    pub(super) fn new(promote: Promote, read_lately: Arc<ReadLately>) -> Self {
+        Self { promote, read_lately, held_bytes: Arc::default(), spare: Vec::new() }
     }
 
     /// True if a copy of the item answers the request.
@@ -57,7 +72,7 @@ impl Copies {
             && found.displaces()
             // Relaxed: a bound that a race may pass by a value.
             && self.held_bytes.load(Relaxed) + bytes <= COPIES_BYTES_MAX
-            && !self.was_read_lately(hash)
+            && !self.read_lately.has(hash)
     }
 
     /// Empty memory for the copies of a request with this need, and where they are counted.
@@ -72,16 +87,6 @@ impl Copies {
             self.spare.push(memory);
         }
     }
-
-    /// True if the key was read lately. From now on it was.
-    fn was_read_lately(&mut self, hash: KeyHash) -> bool {
-        // The highest bits choose the partition, the lowest the bucket: both parts have some of each.
-        let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = (mixed >> 32) as usize & (self.read_lately.len() - 1);
-        // Odd, so that no key looks like an empty place.
-        let part = mixed as u32 ^ (hash.0 >> 32) as u32 | 1;
-        std::mem::replace(&mut self.read_lately[place], part) == part
-    }
 }
 
 #[cfg(test)]
@@ -90,23 +95,23 @@ mod tests {
 
     #[test]
     fn a_second_read_is_known_until_many_others_have_come() {
-        let mut copies = Copies::new(Promote::Second, 4 << 20);
-        assert_eq!(copies.read_lately.len(), 1024);
+        let lately = ReadLately::new(4 << 20);
+        assert_eq!(lately.0.len(), 1024);
         let hash = |key: u64| minos_base::hash_key(&key.to_be_bytes(), 7);
-        assert!(!copies.was_read_lately(hash(0)));
-        assert!(copies.was_read_lately(hash(0)));
-        let again = |copies: &mut Copies, between: u64| {
+        assert!(!lately.has(hash(0)));
+        assert!(lately.has(hash(0)));
+        let again = |between: u64| {
             let mut known = 0;
             for first in 0..100 {
-                copies.was_read_lately(hash(first));
+                lately.has(hash(first));
                 (1000..1000 + between).for_each(|key| {
-                    copies.was_read_lately(hash(key + first * 1_000_000));
+                    lately.has(hash(key + first * 1_000_000));
                 });
-                known += u32::from(copies.was_read_lately(hash(first)));
+                known += u32::from(lately.has(hash(first)));
             }
             known
         };
-        assert!(again(&mut copies, 100) > 80);
-        assert!(again(&mut copies, 10_000) < 5);
+        assert!(again(100) > 80);
+        assert!(again(10_000) < 5);
     }
 }

@@ -16,7 +16,7 @@ use minos_tier::{Answer, Reader, Sought, Tier};
 
 use self::walks::Walking;
 use super::{
-    copies::Copies,
+    copies::{Copies, ReadLately},
     gather::{Gather, Reads},
     rings::Awaiting,
 };
@@ -64,6 +64,8 @@ pub(crate) struct Fetches<M: Mode> {
     parked: Vec<(usize, Option<usize>)>,
     /// When those are tried again.
     retry: Option<Instant>,
+    /// Reads had ended when the worker was about to sleep.
+    has_ended: bool,
 }
 
 impl<M: Mode> Fetches<M> {
@@ -71,13 +73,13 @@ impl<M: Mode> Fetches<M> {
     pub(crate) fn of(
         tier: &Arc<Tier>,
         gathering: Gathering,
-        promote: Promote,
+        (promote, read_lately): (Promote, Arc<ReadLately>),
         profiler: Profiler<Arc<SharedHistogram>>,
     ) -> io::Result<Self> {
         Ok(Self {
             reader: tier.reader()?,
             gather: Gather::new(gathering),
-            copies: Copies::new(promote, tier.engine().memory_limit()),
+            copies: Copies::new(promote, read_lately),
             profiler,
             is_lossless: tier.is_lossless(),
             under_way: Vec::new(),
@@ -86,6 +88,7 @@ impl<M: Mode> Fetches<M> {
             ready: VecDeque::new(),
             parked: Vec::new(),
             retry: None,
+            has_ended: false,
         })
     }
 
@@ -110,10 +113,10 @@ impl<M: Mode> Fetches<M> {
             return true;
         }
         // The descriptor does not report what ended before it was prepared, and nothing is submitted after that.
-        self.advance(now).is_ok()
-            && self.reader.lane().prepare().is_ok()
-            && self.reader.reap().is_ok_and(|ended| ended == 0)
-            && !self.is_runnable()
+        let may_sleep =
+            self.advance(now).is_ok_and(|answered| !answered) && self.reader.lane().prepare().is_ok();
+        self.has_ended = may_sleep && self.reader.reap().is_ok_and(|ended| ended > 0);
+        may_sleep && !self.is_runnable()
     }
 
     /// Takes a request in; its reads are submitted by [`advance`](Self::advance).
@@ -193,7 +196,7 @@ impl<M: Mode> Fetches<M> {
     /// Submits the reads that are due, and takes some of the answers that have come.
     pub(super) fn advance(&mut self, (now, now_s): (Instant, Seconds)) -> io::Result<bool> {
         self.try_again(now);
-        let has_ended = self.reader.reap()? > 0;
+        let has_ended = std::mem::take(&mut self.has_ended) | (self.reader.reap()? > 0);
         while let Some(&(number, at)) = self.held_up.front()
             && self.seek(number, at, now_s)
         {
@@ -214,13 +217,14 @@ impl<M: Mode> Fetches<M> {
                 walking.take(answer);
                 return answered.push(number);
             }
-            if let Ok(Some(found)) = &answer.result {
-                profiler.record(SizeClass::of(found.value.len() as u64));
-            }
+            let found = answer.result.as_ref().ok().and_then(Option::as_ref);
+            let class = found.map(|found| SizeClass::of(found.value.len() as u64));
+            let mut count = || class.into_iter().for_each(|class| profiler.record(class));
             if let Ok(Some(found)) = &answer.result
                 && copies.will_do(entry.awaiting.fetch.need, answer.hash, found)
             {
                 entry.fetched.copy(answer.hash, answer.key, found, now_s);
+                count();
                 return answered.push(number);
             }
             let may_evict = is_lossless || entry.waits >= CACHE_WAITS_MAX;
@@ -232,6 +236,7 @@ impl<M: Mode> Fetches<M> {
             if taken.is_err() {
                 entry.fetched.note(answer.hash, answer.key, FlashAnswer::Failed(Failed::NoMemory));
             }
+            count();
             answered.push(number);
         });
         crowded.into_iter().for_each(|parked| self.park(parked, now));

@@ -2,7 +2,7 @@
 //! of large values, helps other workers, does background work and sleeps.
 
 mod arrivals;
-mod copies;
+pub(crate) mod copies;
 pub(crate) mod fetches;
 pub(crate) mod flash;
 mod forwards;

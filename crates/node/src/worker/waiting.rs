@@ -146,7 +146,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Hands a request that needs items from flash to the worker that fetches them, or fetches them here.
     pub(crate) fn pass_or_fetch(&mut self, awaiting: Box<Awaiting<M>>) {
         let number = awaiting.fetch.keys.first().map_or(0, |(hash, _)| hash.0);
-        let worker = self.placement.fetcher(awaiting.fetch.class, number).filter(|&worker| worker != self.id);
+        let worker =
+            self.placement.fetcher(awaiting.fetch.class_min(), number).filter(|&worker| worker != self.id);
         let Some(worker) = worker else { return self.begin_fetch(awaiting) };
         match self.push_to(worker, RingItem::Fetch(awaiting)) {
             Err(RingItem::Fetch(refused)) => match refused.waiter {

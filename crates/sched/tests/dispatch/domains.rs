@@ -20,7 +20,7 @@ fn config(sizes: &[usize]) -> ControlConfig {
 /// The plan and the duties after these epochs.
 fn after(mut policy: Policy, epochs: &[SizeHistogram]) -> (Plan, Assignment) {
     for requests in epochs {
-        policy.epoch(requests);
+        policy.epoch_above_flash(requests, requests);
     }
     (policy.plan().clone(), policy.assignment())
 }
@@ -62,6 +62,13 @@ fn difference(
             let home = alone.worker_for(class, worker).map(|home| WorkerId(home.0 + first as u16));
             if plan.worker_for(class, here) != home {
                 return Some(format!("{class:?} of {here:?} goes to {:?}", plan.worker_for(class, here)));
+            }
+        }
+        for (class, number) in some_classes().zip(0..) {
+            let wanted = alone.fetcher_for(class, number, worker).map(|it| WorkerId(it.0 + first as u16));
+            let fetcher = plan.fetcher_for(class, number, here);
+            if fetcher != wanted {
+                return Some(format!("{here:?} has {class:?} fetched by {fetcher:?}"));
             }
         }
         for (all, own) in [

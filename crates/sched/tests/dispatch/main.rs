@@ -5,7 +5,7 @@ mod domains;
 use minos_base::{SizeClass, limits::WORKERS_MAX};
 use minos_sched::{
     Assignment, ControlConfig, Design, Intake, Options, Place, Plan, Policy, Portion, Role, SizeHistogram,
-    Standby, WorkerId, WorkerSet,
+    Standby, Threshold, WorkerId, WorkerSet,
 };
 use proptest::prelude::*;
 
@@ -288,7 +288,7 @@ fn items_from_flash_are_fetched_by_large_workers_and_dealt_among_them() {
     requests.record(small, 100_000);
     requests.record(huge, 10);
     let none = policy.epoch_above_flash(&requests, &SizeHistogram::new()).clone();
-    assert_eq!((none.large_workers(), none.fetchers), (0, 1));
+    assert_eq!((none.large_workers(), &none.fetchers[..]), (0, &[1][..]));
     let mut fetched = SizeHistogram::new();
     fetched.record(small, 50_000);
     // A fetch costs two small requests, and its request one.
@@ -296,7 +296,7 @@ fn items_from_flash_are_fetched_by_large_workers_and_dealt_among_them() {
         policy.epoch_above_flash(&requests, &fetched);
     }
     let plan = policy.plan().clone();
-    assert_eq!((plan.large_workers(), plan.fetchers), (6, 6), "{}", policy.decision());
+    assert_eq!((plan.large_workers(), &plan.fetchers[..]), (6, &[6][..]), "{}", policy.decision());
     let assignment = policy.assignment();
     let place = |class, number| assignment.duty(WorkerId(0)).place_fetch(&plan, class, number);
     let dealt: Vec<_> = (0..7).map(|number| place(small, number)).collect();
@@ -306,6 +306,10 @@ fn items_from_flash_are_fetched_by_large_workers_and_dealt_among_them() {
     assert_eq!(place(SizeClass::of(16 << 10), 1), Place::Ring(WorkerId(3)));
     let home = plan.worker_for(huge, WorkerId(0)).unwrap();
     assert!((0..7).all(|number| place(huge, number) == Place::Ring(home)));
+    // If nothing is large, no worker waits for large requests.
+    let everything = ControlConfig { threshold: Threshold::Static(1 << 30), ..ControlConfig::new(8) };
+    policy.reconfigure(everything, Options::default()).unwrap();
+    assert_eq!((policy.plan().threshold, policy.plan().large_workers()), (SizeClass::MAX, 0));
     // Other designs fetch where they serve.
     let hashed = self::policy(Design::KeyHash, 8);
     let place = hashed.assignment().duty(WorkerId(3)).place_fetch(hashed.plan(), small, 5);

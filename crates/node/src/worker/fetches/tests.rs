@@ -48,7 +48,8 @@ fn cold(service_time: Option<ServiceTime>) -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)
 
 fn fetches(tier: &Arc<Tier>) -> Fetches<TieredMode> {
     let profiler = Profiler::new(Arc::new(SharedHistogram::new()), 1);
-    Fetches::of(tier, Gathering::default(), Promote::First, profiler).unwrap()
+    let promote = (Promote::First, Arc::new(ReadLately::new(1)));
+    Fetches::of(tier, Gathering::default(), promote, profiler).unwrap()
 }
 
 fn begin(fetches: &mut Fetches<TieredMode>, (hash, key): &(KeyHash, Vec<u8>), now: (Instant, Seconds)) {
