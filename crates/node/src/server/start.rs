@@ -399,7 +399,6 @@ pub(crate) fn share<M: Mode, I: Io>(
 where
     Engine<M>: Sync,
 {
-    let queues = queues(io, &config)?;
     let workers = workers(&config)?;
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
     rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
@@ -415,7 +414,7 @@ where
         store,
         started: Instant::now(),
         clock: config.clock,
-        queues,
+        queues: queues(io, &config)?,
         workers,
         stop: Arc::new(Stop::new()?),
         flush_due_s: AtomicU32::new(0),
