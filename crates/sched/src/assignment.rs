@@ -219,7 +219,7 @@ impl Duty {
     pub fn place_fetch(&self, plan: &Plan, class: SizeClass, number: u64) -> Place {
         match self.placing {
             Placing::BySize => plan.fetcher_for(class, number, self.worker).map_or(Place::Here, Place::Ring),
-            _ => self.place(plan, class.max(SizeClass::of(plan.threshold_bytes().saturating_add(1)))),
+            _ => self.place(plan, class.max(plan.large_min())),
         }
     }
 

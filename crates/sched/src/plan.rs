@@ -107,6 +107,11 @@ impl Plan {
         self.ranges.get(position).map(|range| range.worker).filter(|home| domain.contains(&home.index()))
     }
 
+    /// The least class that is large.
+    pub(crate) fn large_min(&self) -> SizeClass {
+        SizeClass::of(self.threshold_bytes().saturating_add(1))
+    }
+
     /// The worker that fetches an item of `class` or more from flash for a request which has arrived at worker `at`: one for
     /// large requests, because a fetch takes longer than any small request may. All but the largest items are dealt by
     /// `number`.
@@ -114,7 +119,7 @@ impl Plan {
         if class > dealt_max(self.threshold) {
             return self.large_worker_for(class, at);
         }
-        let first = self.large_worker_for(SizeClass::of(self.threshold_bytes().saturating_add(1)), at)?;
+        let first = self.large_worker_for(self.large_min(), at)?;
         let domain = self.domains().position(|domain| domain.contains(&at.index()))?;
         let fetchers = self.fetchers.get(domain).map_or(1, |&fetchers| u64::from(fetchers.max(1)));
         Some(WorkerId(first.0 + (number % fetchers) as u16))

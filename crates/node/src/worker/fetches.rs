@@ -113,10 +113,11 @@ impl<M: Mode> Fetches<M> {
             return true;
         }
         // The descriptor does not report what ended before it was prepared, and nothing is submitted after that.
-        let may_sleep =
+        let is_prepared =
             self.advance(now).is_ok_and(|answered| !answered) && self.reader.lane().prepare().is_ok();
-        self.has_ended = may_sleep && self.reader.reap().is_ok_and(|ended| ended > 0);
-        may_sleep && !self.is_runnable()
+        let Some(ended) = is_prepared.then(|| self.reader.reap().ok()).flatten() else { return false };
+        self.has_ended = ended > 0;
+        !self.is_runnable()
     }
 
     /// Takes a request in; its reads are submitted by [`advance`](Self::advance).
@@ -206,8 +207,8 @@ impl<M: Mode> Fetches<M> {
         if self.gather.is_due(Reads { prepared, in_flight, has_ended }, now) {
             self.reader.submit_at_most(self.gather.width_max())?;
         }
-        let Self { under_way, copies, profiler, is_lossless, .. } = self;
-        let is_lossless = *is_lossless;
+        let is_lossless = self.is_lossless;
+        let Self { under_way, copies, profiler, .. } = self;
         let (mut answered, mut crowded) = (Vec::new(), Vec::new());
         self.reader.answer(ANSWERS_MAX, now_s, |answer| {
             let (number, at) =
@@ -220,7 +221,7 @@ impl<M: Mode> Fetches<M> {
             let found = answer.result.as_ref().ok().and_then(Option::as_ref);
             let class = found.map(|found| SizeClass::of(found.value.len() as u64));
             let mut count = || class.into_iter().for_each(|class| profiler.record(class));
-            if let Ok(Some(found)) = &answer.result
+            if let Some(found) = found
                 && copies.will_do(entry.awaiting.fetch.need, answer.hash, found)
             {
                 entry.fetched.copy(answer.hash, answer.key, found, now_s);
