@@ -83,8 +83,9 @@ fn sequences() -> u64 {
 
 #[test]
 fn minos_answers_like_memcached() {
-    let rival = memcached();
     for minos_only in common::ENGINES {
+        // A new one, without what the other engine's sequences have left under the same keys.
+        let rival = memcached();
         let subject = common::start(Wanted { max_item_size: Some("1m"), minos_only, ..Wanted::default() });
         let mut pair = Pair::new(&rival, &subject, unaltered);
         compare(sequences(), commands::sequence, |seed, commands| pair.run(seed, commands));
@@ -93,8 +94,9 @@ fn minos_answers_like_memcached() {
 
 #[test]
 fn minos_answers_packets_like_memcached() {
-    let rival = memcached();
     for minos_only in common::ENGINES {
+        // A new one, without what the other engine's sequences have left under the same keys.
+        let rival = memcached();
         let subject = common::start(Wanted { max_item_size: Some("1m"), minos_only, ..Wanted::default() });
         let mut packets = Packets::new(&rival, &subject, |_| {});
         compare(sequences(), packets::sequence, |seed, sequence| packets.run(seed, sequence));
