@@ -21,8 +21,9 @@ const CHECK: usize = 42;
 pub(super) const ALIGN: u64 = 8;
 /// A page's bytes without its stamp.
 const BODY_BYTES: u64 = (PAGE_BYTES - STAMP_BYTES) as u64;
-/// A record that fits a page crosses into the next one only if more than this would be lost.
-pub(super) const LOSS_MAX: u64 = PAGE_BYTES as u64 / 8;
+/// A record that fits a page crosses into the next one only if more than this would be lost. With four times as much,
+/// records of 1 KiB took 4 % more pages, and reads of them were 2 % shorter.
+pub(super) const LOSS_MAX: u64 = PAGE_BYTES as u64 / 32;
 /// A larger record crosses anyway; its header does not.
 const ROOM_MIN: u64 = (RECORD_HEADER_BYTES as u64).next_multiple_of(ALIGN);
 

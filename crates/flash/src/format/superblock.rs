@@ -7,7 +7,8 @@ use super::{
 use xxhash_rust::xxh3::xxh3_64;
 
 const MARK: u64 = u64::from_le_bytes(*b"MinosFlT");
-const VERSION: u32 = 1;
+/// 2: records cross pages where 128 bytes would be lost, not 512.
+const VERSION: u32 = 2;
 
 /// The first page of a table, written once when it is made.
 ///

@@ -195,10 +195,10 @@ proptest! {
         prop_assert!(at >= next && at.is_multiple_of(8) && within >= STAMP_BYTES as u64);
         prop_assert!(room >= RECORD_HEADER_BYTES as u64);
         if bytes <= 4080 && bytes > room {
-            prop_assert!(room > 512);
+            prop_assert!(room > 128);
         }
-        // A record that needs one page only may lose an eighth of a page, no more.
-        prop_assert!(at - next <= 512 + 8 + STAMP_BYTES as u64);
+        // A record that needs one page only may lose 1/32 of a page, no more.
+        prop_assert!(at - next <= 128 + 8 + STAMP_BYTES as u64);
     }
 
     #[test]

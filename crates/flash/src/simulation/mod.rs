@@ -58,7 +58,7 @@ fn has_met(is_met: bool) -> bool {
 
 /// A control: without the safeguard, one of these seeds fails.
 fn must_fail(plan: Plan, off: Safeguard) {
-    const SEEDS: u64 = 400;
+    const SEEDS: u64 = 2000;
     let violation = (0..SEEDS).find_map(|seed| {
         run(seed, plan, None).unwrap_or_else(|violation| panic!("seed {seed}: {violation}"));
         run(seed, plan, Some(off)).err()

@@ -85,7 +85,7 @@ fn compaction_does_not_move_what_expired() {
     bench.table.now = 10;
     bench.expiry = 0;
     // Overwrites of every other key make segments worth compacting before the scrubber comes by.
-    for number in 0..4000 {
+    for number in 0..6000 {
         bench.put(number % 2000 * 2 + 1, 10_000 + number, &[7; 1000]);
         if number % 32 == 0 {
             bench.drive();
