@@ -137,10 +137,9 @@ impl Log {
 
     /// Reads a range of a segment.
     pub(super) fn read_run(&mut self, number: u32, range: std::ops::Range<u64>, last: usize) -> Run {
-        let end = range.end.min(u64::from(self.layout.segment_bytes()));
         let at = self.layout.segment_at(number) + range.start;
         let (names, jobs) = (&mut self.flow.names, &mut self.flow.jobs);
-        Run { gather: Gather::start(at, (end - range.start) as usize, names, jobs), last }
+        Run { gather: Gather::start(at, (range.end - range.start) as usize, names, jobs), last }
     }
 
     fn verify(&mut self, scrubbed: &mut Victim) {

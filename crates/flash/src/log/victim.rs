@@ -18,6 +18,8 @@ const GAP_BYTES_MAX: u64 = 16 << 10;
 #[derive(Debug)]
 pub(super) struct Victim {
     pub(super) number: u32,
+    /// Bytes of the segment.
+    bytes: u64,
     pub(super) life: Life,
     pub(super) footers: Vec<Footer>,
     /// The first footer that is not yet decided about.
@@ -54,12 +56,13 @@ pub(super) struct Run {
 }
 
 impl Victim {
-    /// The pages of a footer's record, as offsets in the segment.
+    /// The pages of a footer's record, as offsets in the segment. Lengths are rounded up; the segment's end is exact.
     pub(super) fn span_of(&self, at: usize) -> Range<u64> {
         let page = PAGE_BYTES as u64;
         let footer = &self.footers[at];
         let start = u64::from(footer.offset) / page * page;
-        start..start + footer.length.map_or(1, |length| length.pages()) * page
+        let end = start + footer.length.map_or(1, |length| length.pages()) * page;
+        start..end.min(self.bytes)
     }
 
     /// `run` with the record of another footer, unless that is too far away.
@@ -86,7 +89,7 @@ impl Log {
         };
         let (life, failures, is_leaving) = (segment.life, self.flow.failures, segment.is_leaving);
         let footers = Vec::new();
-        Victim { number, life, footers, next: 0, phase, is_leaving, moves: 0, failures }
+        Victim { number, bytes, life, footers, next: 0, phase, is_leaving, moves: 0, failures }
     }
 
     /// The result of a read for compaction or scrubber.
