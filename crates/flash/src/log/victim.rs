@@ -81,7 +81,7 @@ impl Log {
         let bytes = u64::from(self.layout.segment_bytes());
         let (names, jobs) = (&mut self.flow.names, &mut self.flow.jobs);
         let phase = match segment.footers {
-            Some(count) if !segment.is_failing => {
+            Some(count) => {
                 let len = footer_block_bytes(count);
                 Phase::Footers(Gather::start(begin + bytes - len, len as usize, names, jobs))
             }

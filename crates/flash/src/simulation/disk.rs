@@ -138,6 +138,11 @@ impl Disk {
         unflushed.retain(|write| write.number > writes);
     }
 
+    /// The device can no longer read this page.
+    pub(super) fn break_page(&mut self, page: usize) {
+        self.bad_pages.push(page);
+    }
+
     /// A bit of the byte rots.
     pub(super) fn rot(&mut self, at: u64) {
         self.current[at as usize] ^= 4;

@@ -3,7 +3,7 @@
 use super::amplification::{Bench, Load};
 use crate::{
     format::PAGE_BYTES,
-    log::{Event, Policy},
+    log::{Event, Place, Policy},
 };
 use minos_base::Seconds;
 
@@ -44,6 +44,27 @@ fn a_segment_with_rot_is_given_up_and_its_other_records_are_kept() {
     assert_eq!(bench.table.table.slots.len() as u64, KEYS - 1);
     assert!(!bench.table.table.slots.contains_key(&hash.0));
     assert!(sequence == 78 && counters.compacted_segments == 1, "{counters:?}");
+}
+
+/// Of records that cross from or into the page a part is unreadable; those beside them are not.
+#[test]
+fn of_a_segment_with_an_unreadable_page_the_other_pages_are_kept() {
+    const KEYS: u64 = 2000;
+    let mut bench = bench(KEYS);
+    let broken = minos_base::hash_key(&77u64.to_le_bytes(), 3);
+    let (_, place) = bench.table.table.slots[&broken.0];
+    let is_touched = |at: Place| (at.page..at.page + at.length.pages() as u32).contains(&place.page);
+    let touched = bench.table.table.slots.values().filter(|(_, at)| is_touched(*at)).count() as u64;
+    bench.disk.break_page(place.page as usize);
+    (0..20_000).for_each(|_| bench.drive());
+    let counters = bench.log.counters();
+    assert_eq!((counters.lost_records, counters.compacted_segments), (touched, 1), "{counters:?}");
+    assert_eq!(bench.table.table.slots.len() as u64, KEYS - touched);
+    // Nothing is named where it was.
+    let segment_bytes = 256 << 10;
+    let segment_of = |page: u32| u64::from(page) * PAGE_BYTES as u64 / segment_bytes;
+    let stays = |at: Place| segment_of(at.page) == segment_of(place.page);
+    assert_eq!(bench.table.table.slots.values().filter(|(_, at)| stays(*at)).count(), 0);
 }
 
 #[test]
