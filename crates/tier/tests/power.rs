@@ -197,6 +197,54 @@ fn what_was_replaced_and_then_deleted_stays_dead() {
     }
 }
 
+/// A power loss may come when the new copies of items are durable, and the tombstones of their old ones are not.
+#[test]
+fn what_was_replaced_before_a_power_loss_and_then_deleted_stays_dead() {
+    // As above.
+    const STAY: u32 = 60;
+    const DELETED: u32 = 80;
+    const CHURN: u32 = 200;
+    let options = Options::store(Durability::Flush);
+    let mut replaced = 0;
+    for turns in 0..24 {
+        let twin = twin(Faults::none(), 1);
+        let mut rig = Rig::open(&twin.device(), options).unwrap();
+        let put_all = |rig: &mut Rig, numbers: std::ops::Range<u32>, version| {
+            numbers.for_each(|number| assert!(rig.put(&key(number), &value(number, version)), "{number}"));
+        };
+        put_all(&mut rig, 0..DELETED, 0);
+        rig.sync();
+        // More than memory has room for: they become cold.
+        put_all(&mut rig, 1000..3000, 0);
+        rig.sync();
+        put_all(&mut rig, STAY..CHURN, 1);
+        rig.tier.sync();
+        for _ in 0..turns {
+            rig.turn();
+        }
+        twin.cut_power();
+        let mut rig = Rig::open(&twin.device(), options).unwrap();
+        for number in STAY..DELETED {
+            replaced += u32::from(rig.get(&key(number)) == Ok(Some(value(number, 1))));
+            assert!(rig.store.delete(&key(number), NOW).unwrap());
+        }
+        (1000..3000).for_each(|number| assert!(rig.store.delete(&key(number), NOW).unwrap()));
+        rig.sync();
+        for version in 2..100 {
+            put_all(&mut rig, DELETED..CHURN, version);
+            rig.sync();
+        }
+        assert!(rig.tier.stats().log.compacted_segments > 20, "{:?}", rig.tier.stats());
+        twin.cut_power();
+        let mut rig = Rig::open(&twin.device(), options).unwrap();
+        for number in 0..DELETED {
+            let expected = (number < STAY).then(|| value(number, 0));
+            assert_eq!(rig.get(&key(number)), Ok(expected), "{number} after {turns} turns");
+        }
+    }
+    assert!(replaced > 0, "the control: some power losses came late enough");
+}
+
 #[test]
 fn a_store_by_the_clock_loses_no_more_than_its_interval() {
     let twin = twin(Faults::none(), 1);

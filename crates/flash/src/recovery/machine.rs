@@ -66,6 +66,8 @@ pub struct Found {
     pub length: Option<RoughLength>,
     /// The life of its segment.
     pub life: Life,
+    /// The life in which the record lies that it replaces, or that it buries.
+    pub replaces: Life,
     /// Records move out of its segment: there may be a copy elsewhere. Those come first.
     pub is_leaving: bool,
 }
@@ -358,8 +360,8 @@ impl Default for Recovery {
 
 fn found(begin: u64, footer: &Footer, (life, is_leaving): (Life, bool)) -> Found {
     let page = ((begin + u64::from(footer.offset)) / PAGE_BYTES as u64) as u32;
-    let Footer { hash, sequence, expiry, length, .. } = *footer;
-    Found { hash, sequence, expiry, buries: footer.buries(), page, length, life, is_leaving }
+    let Footer { hash, sequence, expiry, replaces, length, .. } = *footer;
+    Found { hash, sequence, expiry, buries: footer.buries(), page, length, life, replaces, is_leaving }
 }
 
 /// The first that is right, or the first error.

@@ -31,6 +31,7 @@ pub struct Newest {
     copies: Vec<(KeyHash, u64, Life)>,
     /// Pages in which records are dead if they look alike.
     buried: Buried,
+    losers: Losers,
 }
 
 /// Places, by hash and sequence.
@@ -50,12 +51,47 @@ struct Part {
     full: usize,
 }
 
+/// Records that newer ones of their hashes have dropped.
+///
+/// What is to stay dead must be named, by the life of its segment, in a record of its hash: when that leaves, it leaves a
+/// tombstone. A crash may come when the newer record is durable, and the tombstone of the older one is not.
+#[derive(Debug, Default)]
+struct Losers {
+    /// Items that the record which dropped them does not name.
+    unnamed: Vec<Loser>,
+    /// The lives that dropped records name.
+    named: Vec<(KeyHash, Life)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Loser {
+    hash: KeyHash,
+    sequence: u64,
+    place: (u32, Life),
+}
+
+impl Losers {
+    fn add(&mut self, loser: &Winner, winner: &Winner) {
+        if loser.replaces != Life::NONE {
+            self.named.push((loser.hash, loser.replaces));
+        }
+        let is_item = loser.length.is_some();
+        // Copies of one record are known; what lies in one segment ends with it.
+        let is_known = loser.sequence == winner.sequence || winner.names(loser.life);
+        if is_item && !is_known {
+            let Winner { hash, sequence, page, life, .. } = *loser;
+            self.unnamed.push(Loser { hash, sequence, place: (page, life) });
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Winner {
     hash: KeyHash,
     sequence: u64,
     page: u32,
     life: Life,
+    replaces: Life,
     expiry: Seconds,
     /// `None` for a tombstone.
     length: Option<RoughLength>,
@@ -64,22 +100,25 @@ struct Winner {
 }
 
 impl Part {
-    fn push(&mut self, winner: Winner) {
+    fn push(&mut self, winner: Winner, losers: &mut Losers) {
         if self.records.len() >= self.full {
-            self.decide();
+            self.decide(losers);
             self.full = (2 * self.records.len()).max(PART_LEN_MIN);
         }
         self.records.push(winner);
     }
 
     /// Keeps one record of each hash, in the order of the hashes.
-    fn decide(&mut self) {
+    fn decide(&mut self, losers: &mut Losers) {
         // Stable: of equal hashes, those found first stay first.
         self.records.sort_by_key(|winner| winner.hash.0);
         self.records.dedup_by(|next, held| {
             let is_same = next.hash == held.hash;
-            if is_same && next.beats(held) {
-                *held = *next;
+            if is_same {
+                if next.beats(held) {
+                    std::mem::swap(next, held);
+                }
+                losers.add(next, held);
             }
             is_same
         });
@@ -92,6 +131,11 @@ impl Winner {
         // Of equal items the later one: a copy rather than the record that was being moved.
         let is_equal = self.sequence == held.sequence && (self.length.is_none() || held.length.is_some());
         self.sequence > held.sequence || is_equal
+    }
+
+    /// True if it keeps records of its hash in segments of this life dead, or ends with them.
+    fn names(&self, life: Life) -> bool {
+        self.replaces == life || self.life == life
     }
 
     fn bury_if_named(&mut self, buried: &Buried, leaving: &Leaving) {
@@ -116,6 +160,7 @@ impl Default for Newest {
             leaving: HashMap::default(),
             copies: Vec::new(),
             buried: HashMap::default(),
+            losers: Losers::default(),
         }
     }
 }
@@ -124,16 +169,9 @@ impl Newest {
     /// Adds a record.
     #[inline]
     pub fn add(&mut self, found: &Found) {
-        let Found { hash, sequence, expiry, page, length, life, .. } = *found;
-        self.parts[part_of(hash)].push(Winner {
-            hash,
-            sequence,
-            page,
-            life,
-            expiry,
-            length,
-            is_buried: false,
-        });
+        let Found { hash, sequence, expiry, page, length, life, replaces, .. } = *found;
+        let winner = Winner { hash, sequence, page, life, replaces, expiry, length, is_buried: false };
+        self.parts[part_of(hash)].push(winner, &mut self.losers);
         self.sequence_max = self.sequence_max.max(sequence);
         if found.is_leaving {
             self.leaving.entry((hash.0, sequence)).or_default().push((page, life));
@@ -147,9 +185,9 @@ impl Newest {
 
     /// All is found.
     pub fn decide(mut self) -> Winners {
-        let Self { parts, buried, leaving, .. } = &mut self;
+        let Self { parts, buried, leaving, losers, .. } = &mut self;
         for part in parts {
-            part.decide();
+            part.decide(losers);
             if !buried.is_empty() {
                 part.records.iter_mut().for_each(|winner| winner.bury_if_named(buried, leaving));
             }
@@ -174,6 +212,27 @@ impl Winners {
             }
         }
         self.bury_all_copies(log);
+        self.unnamed().for_each(|loser| log.bury_copy(loser.hash, loser.sequence, loser.place.1));
+    }
+
+    /// Dead items that nothing keeps dead but the newest record of their hash, which does not know of them.
+    fn unnamed(&self) -> impl Iterator<Item = &Loser> {
+        let Losers { unnamed, named } = &self.0.losers;
+        let mut sought: HashMap<u64, Vec<Life>, BuildHasherDefault<Mixed>> =
+            unnamed.iter().map(|loser| (loser.hash.0, Vec::new())).collect();
+        if !sought.is_empty() {
+            for (hash, life) in named {
+                sought.entry(hash.0).and_modify(|lives| lives.push(*life));
+            }
+        }
+        unnamed.iter().filter(move |loser| {
+            let life = loser.place.1;
+            let by_winner = || self.winner(loser.hash).is_some_and(|winner| winner.names(life));
+            let by_other = || sought.get(&loser.hash.0).is_some_and(|lives| lives.contains(&life));
+            let is_alike = |hashes: &Vec<KeyHash>| hashes.iter().any(|&it| may_look_alike(loser.hash, it));
+            let by_place = || self.0.buried.get(&loser.place).is_some_and(is_alike);
+            !by_other() && !by_winner() && !by_place()
+        })
     }
 
     fn winner(&self, hash: KeyHash) -> Option<&Winner> {
@@ -240,6 +299,52 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_no_record_of_its_hash_names_is_found_in_any_order() {
+        let item = |life: u32, replaces: u32| Found {
+            hash: KeyHash(0x77),
+            sequence: life.into(),
+            expiry: 0,
+            buries: None,
+            page: life,
+            length: Some(RoughLength::of(100, 1)),
+            life: Life(life),
+            replaces: Life(replaces),
+            is_leaving: false,
+        };
+        let tombstone = Found { length: None, ..item(9, 2) };
+        // The unnamed ones are those of the lives at the end.
+        let cases: [(&[Found], &[u32]); 5] = [
+            (&[item(1, 0), item(2, 1), item(3, 2), item(4, 3)], &[]),
+            (&[item(1, 0), item(2, 0), item(3, 2), item(4, 3)], &[1]),
+            (&[item(1, 0), item(2, 1), item(3, 0), item(4, 0)], &[2, 3]),
+            (&[item(1, 0), item(2, 1), item(3, 0), tombstone], &[3]),
+            (&[item(1, 0), item(2, 1), item(3, 0), Found { sequence: 3, ..item(4, 0) }], &[2]),
+        ];
+        for (found, expected) in cases {
+            for shift in 0..found.len() {
+                for is_backward in [false, true] {
+                    let (mut newest, mut found) = (Newest::default(), Vec::from(found));
+                    found.rotate_left(shift);
+                    if is_backward {
+                        found.reverse();
+                    }
+                    // Parts that are decided early and late.
+                    for (at, one) in found.iter().enumerate() {
+                        newest.add(one);
+                        if at == 1 {
+                            newest.parts[part_of(one.hash)].decide(&mut newest.losers);
+                        }
+                    }
+                    let winners = newest.decide();
+                    let mut lives: Vec<u32> = winners.unnamed().map(|loser| loser.place.1.0).collect();
+                    lives.sort_unstable();
+                    assert_eq!(lives, expected, "{found:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_record_that_is_dead_at_one_place_is_dead_at_all_whatever_is_found_first() {
         let (hash, other) = (KeyHash(0x77), KeyHash(1 << 40 | 0x77));
         let item = |page, life, is_leaving| Found {
@@ -250,6 +355,7 @@ mod tests {
             page,
             length: Some(RoughLength::of(100, 1)),
             life: Life(life),
+            replaces: Life::NONE,
             is_leaving,
         };
         let tombstone = |page, life| Found {
