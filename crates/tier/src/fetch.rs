@@ -24,8 +24,8 @@ pub enum ReadError {
     /// The device is gone.
     #[error("the device is gone")]
     Gone,
-    /// The record is larger than the lane's pool of buffers.
-    #[error("a record is larger than the buffers of its reader")]
+    /// The record does not fit the lane's pool of buffers, beside others that may be the key's.
+    #[error("the records that may be the key's do not fit the buffers of their reader")]
     TooLarge,
 }
 
@@ -242,7 +242,8 @@ impl Fetcher {
                     self.staged.push(Request::read(name, offset, buffer));
                     Ok(None)
                 }
-                Err(_) if self.under_way() == 1 && staged == self.staged.len() => Err(ReadError::TooLarge),
+                // Nothing will give buffers back but the other records of this key.
+                Err(_) if self.under_way() == 1 => Err(ReadError::TooLarge),
                 Err(_) => {
                     self.staged.truncate(staged);
                     self.free(number, epoch);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{NOW, Rig, device, format, key, value};
-use minos_device::Device;
+use minos_device::{Device, LaneOptions};
 use minos_engine::{Backing, ItemMeta, Lookup, Named, ReadOnly, StoreConfig, Tiered, TieredMode};
 use minos_tier::{Contents, Durability, Entry, Format, FormatError, Memory, OpenError, Options, Place};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -278,6 +278,40 @@ fn cold_items_of_a_store_are_overwritten_without_end() {
         let stats = rig.tier.stats();
         assert!(stats.engine.cold < u64::from(NUMBERS) * 11 / 10, "{durability:?}: {:?}", stats.engine);
     }
+}
+
+/// Two of them do not fit the buffers of a reader.
+#[test]
+fn large_cold_items_of_a_store_are_overwritten_without_end() {
+    const NUMBERS: u32 = 64;
+    let usual = Options::store(Durability::None);
+    // The least, which holds one record.
+    let read_lane = LaneOptions { pool_bytes: 0, ..usual.read_lane };
+    let mut rig = Rig::new(Options { read_lane, ..usual });
+    let mut random = StdRng::seed_from_u64(0);
+    let mut versions = [0; NUMBERS as usize];
+    for version in 0..40 * NUMBERS {
+        let number = if version < NUMBERS { version } else { random.random_range(0..NUMBERS) };
+        versions[number as usize] = version;
+        let value = vec![version as u8; 30_000];
+        let stored = (0..200).any(|turns| {
+            // The keeper gets a turn where it must, so that doubts gather.
+            if turns > 0 {
+                rig.turn();
+            }
+            let (key, mut stored) = (key(number), false);
+            let entry = Entry { key: &key, value: &value, meta: ItemMeta::default() };
+            rig.store.put_many(&[entry], NOW, |_, result| stored = result.is_ok());
+            stored
+        });
+        assert!(stored, "{version}: {:?}", rig.keeper);
+    }
+    rig.drive();
+    for (number, version) in (0..).zip(versions) {
+        assert_eq!(rig.get(&key(number)), Ok(Some(vec![version as u8; 30_000])), "{number}");
+    }
+    let stats = rig.tier.stats();
+    assert!(stats.engine.cold <= u64::from(NUMBERS), "{:?}", stats.engine);
 }
 
 #[test]

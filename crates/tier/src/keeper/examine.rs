@@ -6,7 +6,7 @@ use crate::{
     fetch::{Busy, Fetch, Fetcher, ReadError, Verdict},
     tier::Tier,
 };
-use minos_base::KeyHash;
+use minos_base::{FlashSlot, KeyHash};
 use minos_device::LaneOptions;
 use minos_engine::{Candidates, Due, Lookup, Need};
 use minos_flash::Place;
@@ -181,7 +181,7 @@ impl Keeper {
     pub(super) fn take_findings(&mut self, now: Now) -> io::Result<bool> {
         let mut found = Vec::new();
         let (tier, counts) = (&self.tier, &mut self.counts);
-        let Examiner { fetcher, under_way, hashes, .. } = &mut self.examiner;
+        let Examiner { fetcher, under_way, hashes, copied, .. } = &mut self.examiner;
         fetcher.reap()?;
         let ended = fetcher.poll(usize::MAX, |fetch, _| {
             hashes.remove(&fetch.hash);
@@ -192,12 +192,25 @@ impl Keeper {
                 Some(Purpose::Resolution) => {
                     tier.engine.resolve(fetch.hash, &fetch.key, &fetch.seen, now.seconds);
                 }
-                Some(Purpose::Room | Purpose::Copied) | None => {}
+                Some(purpose @ Purpose::Copied) => {
+                    // They had no room beside the first ones, and are read by themselves.
+                    let seen: Candidates = unread(tier, fetch).collect();
+                    if !seen.is_empty() && seen.len() < fetch.seen.len() {
+                        copied.push_back(Doubt { hash: fetch.hash, key: fetch.key.clone(), seen, purpose });
+                    }
+                }
+                Some(Purpose::Room) | None => {}
             }
         });
         found.into_iter().for_each(|(token, place)| self.written(token, place));
         Ok(ended > 0)
     }
+}
+
+/// The records of a key that did not fit the buffers beside its others.
+fn unread<'a>(tier: &'a Tier, fetch: &'a Fetch) -> impl Iterator<Item = FlashSlot> + 'a {
+    let is_unread = |(slot, verdict)| matches!(verdict, Verdict::Failed(ReadError::TooLarge)).then_some(slot);
+    fetch.verdicts(tier).filter_map(is_unread)
 }
 
 /// Drops a key's own records, which something newer in memory hides; returns how many do not verify.

@@ -41,7 +41,7 @@ pub(crate) fn log_options(options: &Options) -> minos_flash::Options {
 
 pub(crate) fn config(options: &Options, hash_seed: u64) -> StoreConfig {
     let tier = TierConfig { is_lossless: options.is_lossless, ..TierConfig::default() };
-    let (partitions, value_bytes_max) = (Some(2), 16 << 10);
+    let (partitions, value_bytes_max) = (Some(2), 31 << 10);
     StoreConfig {
         partitions,
         hash_seed,
