@@ -257,9 +257,9 @@ fn settle<'a>(
                 let (older, newest) = (older.iter(), best.as_ref());
                 for ((slot, record), (best, newest)) in older.zip(newest) {
                     let sequence = record.header.sequence;
-                    // Two slots that name one page have found the same record, or neighbours: a tombstone would bury both.
+                    // Two slots may have found the same record. If they name one page, a tombstone would bury neighbours too.
                     let is_neighbour = best.page == slot.page;
-                    if !is_neighbour || sequence < newest.header.sequence {
+                    if sequence < newest.header.sequence {
                         counts.read_older += 1;
                         tier.engine.drop_cold(fetch.hash, *slot, (!is_neighbour).then_some(sequence));
                     }

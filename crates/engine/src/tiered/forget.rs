@@ -93,16 +93,16 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
     /// What the record of `hash` in `page` is to the index, which forgets it if memory has a newer item.
     pub fn standing(&self, hash: KeyHash, page: u32) -> Standing {
         let mut writing = self.writing(hash);
-        match writing.namer(hash, page) {
-            None => Standing::Dead,
-            Some(Namer::Slot(place)) if writing.has_item(hash) => {
-                writing.forget(place);
-                Standing::Dead
-            }
-            Some(Namer::Slot(_)) => Standing::Named,
-            Some(Namer::Item(item)) => {
-                let state = ItemState::load(writing.region(), item, 0);
-                if state.was_fetched() { Standing::Read } else { Standing::Named }
+        loop {
+            match writing.namer(hash, page) {
+                None => return Standing::Dead,
+                // An older record of the key may have been in that page too: the item may name it all the same.
+                Some(Namer::Slot(place)) if writing.has_item(hash) => writing.forget(place),
+                Some(Namer::Slot(_)) => return Standing::Named,
+                Some(Namer::Item(item)) => {
+                    let state = ItemState::load(writing.region(), item, 0);
+                    return if state.was_fetched() { Standing::Read } else { Standing::Named };
+                }
             }
         }
     }
@@ -130,6 +130,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
                     writing.partition.counts.remove_cold(place.slot(region));
                     relink::replace::<A>(region, place, slot);
                     writing.partition.counts.add_cold(slot);
+                    writing.forget_page(hash, page);
                     true
                 }
                 None => {
@@ -269,6 +270,15 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     fn forget(&mut self, place: Place) {
         self.remove_cold(place);
         self.partition.counts.tier.dropped.add(1);
+    }
+
+    /// Forgets further slots of this hash that name a page: they were those of older records of its key, because records
+    /// of keys that look alike never begin in one page.
+    fn forget_page(&mut self, hash: KeyHash, page: u32) {
+        loop {
+            let Some((place, _)) = self.cold_places(hash).find(|(_, slot)| slot.page == page) else { return };
+            self.forget(place);
+        }
     }
 
     fn forget_chain(&mut self, number: u64, is_gone: &impl Fn(u32) -> bool) {

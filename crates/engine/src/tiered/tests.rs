@@ -428,6 +428,31 @@ fn compaction_moves_and_forgets_records_wherever_they_are_named() {
     table.check().unwrap();
 }
 
+/// Compaction brings two records of a key into one page if the older one is still named.
+#[test]
+fn records_of_one_key_in_one_page_are_named_once_they_are_moved() {
+    let both_in_one_page = || {
+        let table = Tiered::create(&lossless(1 << 20)).unwrap();
+        let hash = table.hash(&key(7));
+        for (page, sequence) in [(8, 5), (9, 6)] {
+            table.adopt(hash, place(page), sequence).unwrap();
+            assert!(table.move_cold(hash, page, place(50)));
+        }
+        assert_eq!(pages(&table, 7), [50, 50]);
+        (table, hash)
+    };
+    let (table, hash) = both_in_one_page();
+    assert!(table.move_cold(hash, 50, place(60)));
+    assert_eq!(pages(&table, 7), [60]);
+    // Memory takes the newer one, and names it: the older one's slot is not what counts.
+    let (table, hash) = both_in_one_page();
+    let seen = seen(&table, 7);
+    let cold =
+        Cold { slot: seen[0], seen: &seen, sequence: 6, value: &[7; 100], meta: ItemMeta::default() };
+    assert_eq!(table.promote(hash, &key(7), &cold, 5), Ok(Promotion::Promoted));
+    assert_eq!(table.standing(hash, 50), Standing::Named);
+}
+
 #[test]
 fn a_cache_names_one_record_of_a_key_whatever_is_dropped_first() {
     let table = cold(&config(4 << 20), 3);
