@@ -45,10 +45,15 @@ impl Moment {
         (self.expiry != 0).then(|| whole_ms - i64::from(self.early_ms))
     }
 
+    /// True if it has passed by now.
+    pub(crate) fn has_passed(self, clock: &Clock) -> bool {
+        self.unix_ms(clock).is_some_and(|unix_ms| unix_ms <= now_ms())
+    }
+
     /// True if it has passed within the second that the store takes for the present one. The store knows all others.
     #[inline]
     pub(crate) fn has_just_passed(self, clock: &Clock) -> bool {
-        self.early_ms != 0 && self.unix_ms(clock).is_some_and(|unix_ms| unix_ms <= now_ms())
+        self.early_ms != 0 && self.has_passed(clock)
     }
 }
 

@@ -129,7 +129,7 @@ fn walk<M: Mode, P>(
     let partitions = cx.store.partitions() as u64;
     let (bucket, partition) = (cursor / partitions, cursor % partitions);
     let next = cx.store.visit(partition as usize, bucket, buckets_max, cx.now, |key, item| {
-        if !is_elsewhere(cx, key) && !Moment::from(item).has_just_passed(cx.clock) {
+        if !is_elsewhere(cx, key) && !Moment::from(item).has_passed(cx.clock) {
             f(key);
         }
     });
@@ -159,7 +159,8 @@ fn walk_with_flash<M: Mode, P>(
     if walked.is_broken {
         return fail(failed_text(Failed::Unreadable));
     }
-    let live = walked.keys.iter().filter(|(_, moment)| !moment.has_just_passed(cx.clock));
+    // A second may have ended since they were read.
+    let live = walked.keys.iter().filter(|(_, moment)| !moment.has_passed(cx.clock));
     live.filter(|(key, _)| !is_elsewhere(cx, key)).for_each(|(key, _)| f(key));
     Ok(walked.next)
 }
