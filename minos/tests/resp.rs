@@ -186,6 +186,69 @@ fn transactions_are_made_as_a_whole() {
 }
 
 #[test]
+fn a_reset_connection_has_its_changes_acknowledged_when_they_are_durable() {
+    let folder = tempfile::TempDir::with_prefix("minos-reset-").unwrap();
+    let flash = format!("--flash={}:64m", folder.path().join("flash").display());
+    let options = ["--memory=4m", "--max-item-size=64k", "--engine=store", "--durability=flush", &flash];
+    for round in 0..5 {
+        let (server, _) = start(&options);
+        let mut client = Connection::open(server.address());
+        let key = format!("key{round}");
+        let bytes = [array(&words(&["set", &key, "v"])), array(&words(&["reset"]))].concat();
+        client.send(&bytes, usize::MAX);
+        assert_eq!(client.reply(), Some(ok()));
+        // A dropped server is killed.
+        drop(server);
+        let (server, _) = start(&options);
+        assert_eq!(Connection::open(server.address()).say(&["get", &key]), bulk("v"), "round {round}");
+        drop(server);
+    }
+}
+
+/// Outside a transaction these are done in steps, between which others are served.
+#[test]
+fn a_transaction_does_in_one_step_what_takes_several_outside() {
+    let (server, _) = start(&[]);
+    let mut client = Connection::open(server.address());
+    let pairs: Vec<String> = (0..300).flat_map(|number| [format!("key{number}"), "1".to_owned()]).collect();
+    let set: Vec<&str> = ["mset"].into_iter().chain(pairs.iter().map(String::as_str)).collect();
+    let replies = transaction(&mut client, &[&set], &[vec!["client", "list"]], &[&["get", "key299"]]);
+    assert!(
+        matches!(&replies[..], [set, Reply::Bulk(_), get] if *set == ok() && *get == bulk("1")),
+        "{replies:?}"
+    );
+    assert_eq!(client.say(&["multi"]), ok());
+    assert!(matches!(client.say(&["client", "reply", "skip"]), Reply::Error(_)));
+    assert!(matches!(client.say(&["exec"]), Reply::Error(text) if text.starts_with("EXECABORT")));
+    common::stop(server);
+}
+
+#[test]
+fn what_changes_nothing_is_no_change_to_who_watches() {
+    let (server, _) = start(&[]);
+    let [mut client, mut other] = [(); 2].map(|()| Connection::open(server.address()));
+    for (before, between, is_same) in [
+        (&["set", "k", "v", "px", "5"][..], &["ping"][..], true),
+        (&["set", "k", "v"], &["getex", "k", "persist"], true),
+        (&["setbit", "k", "0", "1"], &["setbit", "k", "0", "1"], true),
+        (&["setbit", "k", "0", "1"], &["setbit", "k", "0", "0"], false),
+        (&["set", "k", "v", "ex", "100"], &["getex", "k", "persist"], false),
+    ] {
+        client.say(&["del", "k"]);
+        client.say(before);
+        // The first one has expired, maybe within a second of the store's clock.
+        thread::sleep(Duration::from_millis(10));
+        assert_eq!(client.say(&["watch", "k"]), ok());
+        other.say(between);
+        assert_eq!(client.say(&["multi"]), ok());
+        client.say(&["set", "k", "mine"]);
+        let expected = if is_same { Reply::Elements(b'*', vec![ok()]) } else { Reply::Null };
+        assert_eq!(client.say(&["exec"]), expected, "{before:?} {between:?}");
+    }
+    common::stop(server);
+}
+
+#[test]
 fn bounds_are_told_and_the_connection_goes_on() {
     let (server, mut memcached) = start(&["--max-item-size=1m"]);
     let mut client = Connection::open(server.address());

@@ -447,8 +447,7 @@ fn records_of_one_key_in_one_page_are_named_once_they_are_moved() {
     // Memory takes the newer one, and names it: the older one's slot is not what counts.
     let (table, hash) = both_in_one_page();
     let seen = seen(&table, 7);
-    let cold =
-        Cold { slot: seen[0], seen: &seen, sequence: 6, value: &[7; 100], meta: ItemMeta::default() };
+    let cold = Cold { slot: seen[0], seen: &seen, sequence: 6, value: &[7; 100], meta: ItemMeta::default() };
     assert_eq!(table.promote(hash, &key(7), &cold, 5), Ok(Promotion::Promoted));
     assert_eq!(table.standing(hash, 50), Standing::Named);
 }

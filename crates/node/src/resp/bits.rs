@@ -34,6 +34,8 @@ pub(super) fn set<M: Mode, P: Placement>(
     let byte = old.unwrap_or(0);
     let new = byte & !(1 << bit) | (on as u8) << bit;
     let written = match old {
+        // Who watches the key sees no change.
+        Some(old) if old == new => Ok(0),
         Some(_) => entry.overwrite_value(at, &[new]),
         None => {
             let (kept, meta) = match entry.item() {

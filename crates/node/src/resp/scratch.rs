@@ -5,7 +5,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, sync::Arc};
 
-use minos_base::SizeClass;
+use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Backing, Change, Engine, Mode, Pinned, Seen, StoreConfig, StoreMode, Then};
 use minos_proto::resp::{Flag, Id, Keys, Parsed, compose, parse};
 use minos_sched::WorkerId;
@@ -18,7 +18,7 @@ use super::{
     together,
 };
 use crate::{
-    ops::{Context, Fetched, Placement},
+    ops::{Context, Fetched, Next, Placement},
     rack::RackView,
 };
 
@@ -155,7 +155,7 @@ fn items<'q, M: Mode, P>(
 ) -> Result<Option<Items<'q, M>>, Box<Interrupt<M>>> {
     let mut items = Items::new();
     for Watched { hash, key, unique } in watched {
-        let item = pin(cx, (*hash, key))?;
+        let item = pin_or_bury(cx, *hash, key)?;
         if Some(item.as_ref().map(|item| item.cas())) != unique.known() {
             return Ok(None);
         }
@@ -166,16 +166,23 @@ fn items<'q, M: Mode, P>(
             if items.contains_key(key) {
                 continue;
             }
-            let hash = cx.store.hash(key);
-            let item = pin(cx, (hash, key))?;
-            if item.is_none() {
-                // It removes an item that has just expired.
-                entry(cx, hash, key)?;
-            }
-            items.insert(key, item);
+            items.insert(key, pin_or_bury(cx, cx.store.hash(key), key)?);
         }
     }
     Ok(Some(items))
+}
+
+/// The item of a key; one that has just expired is removed, because the store would still find it.
+fn pin_or_bury<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    hash: KeyHash,
+    key: &[u8],
+) -> Result<Option<Pinned<M>>, Box<Interrupt<M>>> {
+    let item = pin(cx, (hash, key))?;
+    if item.is_none() {
+        entry(cx, hash, key)?;
+    }
+    Ok(item)
 }
 
 /// Puts copies of the items into the table.
@@ -222,8 +229,13 @@ fn execute_on<M: Mode, P>(
     let (mut is_whole, mut failed) = (true, Vec::new());
     for call in commands(queued) {
         let (request, at) = (request(&inner, call.command), tx.len());
-        let outcome = run(&mut inner, session, &request, &mut usize::MAX.clone(), tx);
-        // Nothing else than replies beyond the bound makes a command pause here.
+        let outcome = loop {
+            let outcome = run(&mut inner, session, &request, &mut usize::MAX.clone(), tx);
+            // Nobody else waits for what it does in steps.
+            if !matches!(outcome, Outcome::Paused(Next::Yield)) || tx.len() >= session.replies_bytes_max {
+                break outcome;
+            }
+        };
         is_whole = matches!(outcome, Outcome::Done) && tx.len() < session.replies_bytes_max;
         if !is_whole {
             break;

@@ -179,9 +179,10 @@ impl RespSession {
     /// Sets everything back to what it was when the connection was opened.
     pub(super) fn reset(&mut self) {
         let guard = self.guard.as_ref().map(|guard| guard.anew());
-        let pause = self.pause;
+        // The replies before it may have to wait for changes, and its own with them.
+        let (pause, has_changed) = (self.pause, self.has_changed);
         *self = Self::new(self.limits, self.replies_bytes_max, self.id, guard);
-        self.pause = pause;
+        (self.pause, self.has_changed) = (pause, has_changed);
         self.note_plain();
     }
 

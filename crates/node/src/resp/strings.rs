@@ -77,7 +77,9 @@ pub(super) fn get_and_expire<M: Mode, P: Placement>(
             entry.remove();
         }
         Some(unix_ms) => expire::change(&mut entry, Moment::at(cx.clock, unix_ms)),
-        None if options.persists => expire::change(&mut entry, Moment::default()),
+        None if options.persists && entry.item().is_some_and(|item| item.expiry() != 0) => {
+            expire::change(&mut entry, Moment::default());
+        }
         None => entry.mark_fetched(cx.now),
     }
     match pinned {
