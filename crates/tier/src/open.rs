@@ -83,6 +83,14 @@ pub enum OpenError {
     /// There is no table, or none that can be read.
     #[error(transparent)]
     NotOurs(#[from] NotOurs),
+    /// The table was made for a larger device.
+    #[error("the table takes {table} bytes, and the device has {device}")]
+    TooSmall {
+        /// Bytes of the table.
+        table: u64,
+        /// Bytes of the device.
+        device: u64,
+    },
     /// The engine could not be made.
     #[error("the engine: {0}")]
     Engine(Box<dyn std::error::Error + Send + Sync>),
@@ -208,6 +216,7 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let begun = Instant::now();
+    check_size(device)?;
     let mut options = *options;
     let pool_bytes = options.write_lane.pool_bytes.max(2 << 20);
     let mut driver = Driver::new(device, &LaneOptions { pool_bytes, ..options.write_lane })?;
@@ -239,6 +248,13 @@ where
     keeper.bury_first(dead);
     recovered.took = begun.elapsed();
     Ok((tier, keeper, recovered))
+}
+
+/// What lies beyond the device's end would look like segments that cannot be read.
+fn check_size(device: &Device) -> Result<(), OpenError> {
+    let Contents::Table(superblock) = inspect(device)? else { return Ok(()) };
+    let (table, device) = (superblock.layout.device_bytes(), device.geometry().capacity_bytes);
+    if table > device { Err(OpenError::TooSmall { table, device }) } else { Ok(()) }
 }
 
 /// Where compaction waits for groups, it begins while there is room for a group of all that memory holds.

@@ -3,11 +3,11 @@
 mod common;
 
 use common::{NOW, Rig, device, format, key, value};
-use minos_device::{Device, LaneOptions};
+use minos_device::{Device, LaneOptions, Request};
 use minos_engine::{Backing, ItemMeta, Lookup, Named, ReadOnly, StoreConfig, Tiered, TieredMode};
 use minos_tier::{Contents, Durability, Entry, Format, FormatError, Memory, OpenError, Options, Place};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// About three times what memory holds.
 const KEYS: u32 = 4000;
@@ -411,17 +411,33 @@ fn nothing_is_formatted_that_is_not_ours() {
     minos_tier::format(&device, &Format { seed: 7, ..format() }).unwrap();
 
     let foreign = common::device(8 << 20);
-    write(&foreign, 4096, 0x53);
+    write(&foreign, 4096, |bytes| bytes.fill(0x53));
     assert_eq!(minos_tier::inspect(&foreign).unwrap(), Contents::Foreign);
     assert!(matches!(minos_tier::format(&foreign, &format()), Err(FormatError::Foreign)));
     assert!(matches!(Rig::open(&foreign, options), Err(OpenError::NotOurs(_))));
     assert_eq!(minos_tier::inspect(&foreign).unwrap(), Contents::Foreign, "it is as it was");
 }
 
-fn write(device: &Device, offset: u64, byte: u8) {
-    let mut lane = device.lane(&minos_device::LaneOptions::default()).unwrap();
+#[test]
+fn a_table_is_not_opened_on_a_part_of_its_device() {
+    let whole = device(8 << 20);
+    let superblock = minos_tier::format(&whole, &format()).unwrap();
+    let part = device(4 << 20);
+    let mut read = Vec::new();
+    let mut lane = whole.lane(&LaneOptions::default()).unwrap();
+    let mut vector = vec![Request::read(0, 0, lane.buffer(4096).unwrap())];
+    lane.submit_and_wait(&mut vector, 1, Duration::from_secs(10), &mut read).unwrap();
+    write(&part, 0, |bytes| bytes.copy_from_slice(read[0].buffer.as_deref().unwrap()));
+    assert_eq!(minos_tier::inspect(&part).unwrap(), Contents::Table(superblock));
+    let opened = Rig::open(&part, Options::cache());
+    assert!(matches!(opened, Err(OpenError::TooSmall { .. })), "{:?}", opened.err());
+}
+
+/// Writes a page.
+fn write(device: &Device, offset: u64, fill: impl FnOnce(&mut [u8])) {
+    let mut lane = device.lane(&LaneOptions::default()).unwrap();
     let mut buffer = lane.buffer(4096).unwrap();
-    buffer.fill(byte);
-    let mut vector = vec![minos_device::Request::write(0, offset, buffer)];
-    lane.submit_and_wait(&mut vector, 1, std::time::Duration::from_secs(10), &mut Vec::new()).unwrap();
+    fill(&mut buffer);
+    let mut vector = vec![Request::write(0, offset, buffer)];
+    lane.submit_and_wait(&mut vector, 1, Duration::from_secs(10), &mut Vec::new()).unwrap();
 }
