@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, SocketAddr},
-    os::unix::fs::DirBuilderExt,
+    os::unix::{fs::DirBuilderExt, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::{self, JoinHandle},
@@ -21,7 +21,10 @@ use minos_node::{
     coordinator::{self, COPIES_MAX, CoordinatorConfig, CoordinatorError, Keep, Loss, ReadPolicy},
 };
 
-use signal_hook::{consts::TERM_SIGNALS, flag};
+use signal_hook::{
+    consts::{SIGHUP, TERM_SIGNALS},
+    flag,
+};
 
 use super::{
     coordinate::{MOVE_TIME, MOVES},
@@ -108,6 +111,18 @@ impl UpArgs {
         Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port as u16)))
     }
 
+    /// Nodes of a unit, if each copy can lie in a unit of its own.
+    fn checked_unit_size(&self) -> anyhow::Result<usize> {
+        let unit_size = self.unit_size.unwrap_or(self.nodes);
+        ensure!(unit_size > 0, "--unit-size: 0 is not allowed");
+        let (copies, units) = (self.copies as usize, self.nodes.div_ceil(unit_size));
+        ensure!(
+            copies <= units,
+            "--copies {copies}: each is in another unit, and there are {units}; --unit-size makes more"
+        );
+        Ok(unit_size)
+    }
+
     /// Looks whether all nodes' ports for native clients exist.
     fn check_native(&self) -> anyhow::Result<()> {
         let Some(native) = self.native else { return Ok(()) };
@@ -165,9 +180,10 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
         args.base_port
     );
     args.check_native()?;
-    let unit_size = args.unit_size.unwrap_or(args.nodes).max(1);
+    let unit_size = args.checked_unit_size()?;
     let stop = std::sync::Arc::default();
-    for signal in TERM_SIGNALS {
+    // A terminal that is closed sends SIGHUP.
+    for signal in TERM_SIGNALS.iter().chain(&[SIGHUP]) {
         flag::register(*signal, std::sync::Arc::clone(&stop))?;
     }
     let folder = folder(args)?;
@@ -315,7 +331,8 @@ impl Up<'_> {
             command.args(["--engine", "store", "--flash", &flash_of(flash, node)]);
         }
         command.args(["--pin", "off", "--poll", "sleep", "--ends-with-parent"]).args(options);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        // A terminal's Ctrl-C is for this process, which stops the nodes: they would take two signals for haste.
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
         let mut process = command.spawn().context("cannot start a node")?;
         let Err(error) = wait_for_address(&mut process) else {
             let mut out = std::io::stdout().lock();

@@ -137,13 +137,9 @@ fn serve_until_stopped(
     start: impl FnOnce(ServerConfig) -> Result<Server, StartError>,
 ) -> anyhow::Result<Arc<Upgrade>> {
     // Set up before any client can find the server and stop it.
-    let signals = Signals::new(TERM_SIGNALS.iter().chain(&[SIGUSR2]))?;
+    let signals = Signals::new(TERM_SIGNALS.iter().chain(&[SIGUSR2, SIGHUP]))?;
     let upgrade = Arc::new(Upgrade::new(options));
     let reload = options.security.files(&config);
-    if reload.is_some() {
-        // Without a file to read again it ends the process, as ever.
-        signals.handle().add_signal(SIGHUP)?;
-    }
     if options.rack.ends_with_parent {
         end_with_parent()?;
     }
@@ -198,7 +194,11 @@ fn heed_signals(
     std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
-                reload.iter().for_each(Reload::run);
+                // It ends neither memcached nor Redis.
+                match &reload {
+                    Some(reload) => reload.run(),
+                    None => tracing::info!("SIGHUP: there is no file to read again"),
+                }
                 continue;
             }
             if stop.is_requested() {

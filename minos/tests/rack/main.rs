@@ -23,14 +23,14 @@ mod up;
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
-    os::unix::net::UnixStream,
-    process::Command,
+    os::unix::{net::UnixStream, process::CommandExt as _},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use minos_testkit::Client;
 use ports::free_ports;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 use up::{Rack, insist, stat};
 
 /// A coordinator that does not start.
@@ -278,6 +278,25 @@ fn a_node_is_started_again_after_its_program_was_replaced() {
     rack.wait_for_restart(1);
 }
 
+/// A terminal sends the signal to all processes that were started from it.
+#[test]
+fn an_interrupt_from_a_terminal_stops_each_node_once() {
+    for signal in [Signal::INT, Signal::HUP] {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        command.args(["rack", "up", "-n", "2", "--memory", "32m", "--ends-with-parent"]);
+        command.args(["--base-port", &free_ports(2).to_string(), "--dir"]).arg(folder.path());
+        let mut up = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let out = BufReader::new(up.stdout.take().unwrap());
+        assert_eq!(out.lines().take(2).map_while(Result::ok).count(), 2);
+        kill_process_group(Pid::from_raw(up.id() as i32).unwrap(), signal).unwrap();
+        let output = up.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("stopping"), "{text}");
+        assert!(!text.contains("a second signal"), "{text}");
+    }
+}
+
 #[test]
 fn what_does_not_go_with_a_rack_is_refused() {
     let rack = ["serve", "--rack", "r", "--node", "0", "--peers", "/tmp/none", "--hash-seed", "1"];
@@ -319,6 +338,8 @@ fn what_does_not_go_with_a_rack_is_refused() {
             "clients look for it at 127.0.0.1:1",
         ),
         (&["rack", "up", "-n", "0"], "expected 1 to 64"),
+        (&["rack", "up", "--unit-size", "0"], "--unit-size: 0 is not allowed"),
+        (&["rack", "up", "--copies", "2"], "--copies 2: each is in another unit, and there are 1"),
         (&[&COORDINATE[..], &["--etcd", "https://127.0.0.1:1"]].concat(), "TLS is not spoken"),
         (
             &[&COORDINATE[..], &["--etcd", "http://[::1]:1", "--etcd-ttl", "0"]].concat(),
