@@ -79,10 +79,11 @@ impl Plain {
         let mut lines = Vec::new();
         loop {
             let line = String::from_utf8_lossy(self.0.line()?).into_owned();
-            let Some((name, value)) = line.strip_prefix("STAT ").and_then(|rest| rest.split_once(' ')) else {
-                return Ok(lines);
-            };
-            lines.push((name.to_owned(), value.to_owned()));
+            match line.strip_prefix("STAT ").and_then(|rest| rest.split_once(' ')) {
+                Some((name, value)) => lines.push((name.to_owned(), value.to_owned())),
+                None if line.contains("_ERROR ") => bail!("the server said: {line}"),
+                None => return Ok(lines),
+            }
         }
     }
 }

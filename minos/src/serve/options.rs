@@ -44,7 +44,7 @@ pub(crate) struct ServeOptions {
     pub(crate) config: Option<PathBuf>,
 
     /// Where memcached clients connect: IP:PORT or unix:/PATH, with --tls-cert also notls:IP:PORT; may be given several
-    /// times [default: 127.0.0.1:11211, nowhere with --access erew]
+    /// times [default: 127.0.0.1:11211]
     #[arg(long, value_name = "ADDR", help_heading = "Addresses")]
     pub(crate) memcached: Vec<ClientAddress>,
     /// Where Redis clients connect: IP:PORT or unix:/PATH, with --tls-cert also notls:IP:PORT; may be given several times

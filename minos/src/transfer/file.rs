@@ -10,6 +10,7 @@
 use std::{
     fs::{File, OpenOptions},
     io::{BufReader, BufWriter, Read, Write},
+    os::unix::fs::OpenOptionsExt as _,
     path::Path,
 };
 
@@ -35,9 +36,10 @@ pub(super) struct DumpWriter {
 }
 
 impl DumpWriter {
-    /// Creates the file; fails if it exists.
+    /// Creates the file, which only its owner may read; fails if it exists.
     pub(super) fn create(path: &Path) -> anyhow::Result<Self> {
-        let mut file = BufWriter::new(OpenOptions::new().write(true).create_new(true).open(path)?);
+        let mut file =
+            BufWriter::new(OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?);
         file.write_all(MAGIC)?;
         file.write_all(&VERSION.to_le_bytes())?;
         file.write_all(&[0; 4])?;

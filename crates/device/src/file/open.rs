@@ -73,7 +73,7 @@ impl Default for FileOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// There is no such file, and none is to be created.
-    #[error("{path} does not exist")]
+    #[error("{path} does not exist, and no size is given to make it")]
     Missing {
         /// The file.
         path: PathBuf,
