@@ -129,7 +129,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         now: Seconds,
         concat: &Concat<'_>,
     ) -> Result<Joining<M, A>, ConcatError> {
-        let old = self.pin(hash, key, now).ok_or(ConcatError::Missing)?;
+        let old = self.pin_unread(hash, key, now).ok_or(ConcatError::Missing)?;
         let value_bytes = concat.judge(&old, self.value_bytes_max())?;
         let reservation = self.reserve(hash, key, value_bytes)?;
         Ok(Joining { old, reservation, side: concat.side, hash, copied_bytes: 0 })

@@ -81,15 +81,26 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// [`Engine::read`].
     pub fn pin(self: &Arc<Self>, hash: KeyHash, key: &[u8], now: Seconds) -> Option<Pinned<M, A>> {
         let partition = self.partition(hash);
-        partition.undisturbed(|| self.attempt_pin(partition, hash, key, now))
+        partition.undisturbed(|| self.attempt_pin(partition, (hash, key), now, true))
+    }
+
+    /// As [`Engine::pin`], for a writer: it is no access.
+    pub(crate) fn pin_unread(
+        self: &Arc<Self>,
+        hash: KeyHash,
+        key: &[u8],
+        now: Seconds,
+    ) -> Option<Pinned<M, A>> {
+        let partition = self.partition(hash);
+        partition.undisturbed(|| self.attempt_pin(partition, (hash, key), now, false))
     }
 
     fn attempt_pin(
         self: &Arc<Self>,
         partition: &Partition<M, A>,
-        hash: KeyHash,
-        key: &[u8],
+        (hash, key): (KeyHash, &[u8]),
         now: Seconds,
+        is_access: bool,
     ) -> Attempt<Pinned<M, A>> {
         self.candidate(partition, hash, key, now).and_then(|(candidate, state)| {
             let reader = self.reader(partition);
@@ -104,7 +115,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 reader.finish(&candidate, state, copy)
             };
             hold.and_then(|hold| {
-                self.note_read(partition, (hash, key), &state, &candidate, now);
+                if is_access {
+                    self.note_read(partition, (hash, key), &state, &candidate, now);
+                }
                 // The reported state is that before this access, as in a read.
                 Attempt::Found(Pinned { engine: Arc::clone(self), hash, state, hold })
             })

@@ -179,6 +179,7 @@ fn joining_keeps_what_was_there() {
             set(&store, b"key", &vec![b'm'; len], ItemMeta { flags: 4, expiry: 50, ..Default::default() })
                 .unwrap();
         assert_eq!(concat(Side::Back, b"x", Some(cas + 1)), Err(ConcatError::Changed));
+        assert_eq!(store.entry(hash, b"key", 6).item().map(|item| item.was_fetched()), Some(false));
         concat(Side::Back, b"end", Some(cas)).unwrap();
         concat(Side::Front, b"begin", None).unwrap();
         let expected = [&b"begin"[..], &vec![b'm'; len], b"end"].concat();
