@@ -6,7 +6,7 @@
 use std::{ffi::OsString, path::Path};
 
 use anyhow::{Context, bail};
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use toml::Value;
 
 use super::ServeOptions;
@@ -41,11 +41,28 @@ fn arguments_of(table: &toml::Table, given: &[OsString]) -> anyhow::Result<Vec<O
         if is_given(&option, given) {
             continue;
         }
-        for text in texts(key, value)? {
-            arguments.push(format!("{option}={text}").into());
+        match value {
+            Value::Boolean(is_on) if stands_alone(key) => {
+                arguments.extend(is_on.then(|| OsString::from(option)));
+            }
+            Value::Array(values) if values.is_empty() => bail!("`{key}`: the list is empty"),
+            _ => {
+                let texts = texts(key, value)?;
+                arguments.extend(texts.iter().map(|text| OsString::from(format!("{option}={text}"))));
+            }
         }
     }
     Ok(arguments)
+}
+
+/// True if the option needs no value.
+fn stands_alone(key: &str) -> bool {
+    let command = Reader::command();
+    let option = command.get_arguments().find(|option| option.get_long() == Some(key));
+    option.is_some_and(|option| {
+        let takes_none = !option.get_action().takes_values();
+        takes_none || option.get_num_args().is_some_and(|values| values.min_values() == 0)
+    })
 }
 
 fn is_given(option: &str, given: &[OsString]) -> bool {
@@ -90,6 +107,15 @@ mod tests {
         assert_eq!(options.percentile, 99.9);
         assert_eq!(options.memcached.len(), 2);
         assert!(!options.configs().unwrap().0.steal);
+    }
+
+    #[test]
+    fn an_option_without_a_value_is_a_switch() {
+        let options = read("flash = \"/f\"\nflash-format = true\nnative = true\n", &[]).unwrap();
+        assert!(options.flash.flash_format && options.native.native.is_some());
+        let options = read("flash-format = false\nnative = false\n", &[]).unwrap();
+        assert!(!options.flash.flash_format && options.native.native.is_none());
+        assert!(read("memcached = []\n", &[]).is_err());
     }
 
     #[test]

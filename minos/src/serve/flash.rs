@@ -34,7 +34,7 @@ pub(crate) struct FlashOptions {
     pub(crate) flash: Option<FlashPath>,
     /// Make an empty table there. An old one is lost; anything else is left as it is
     #[arg(long, requires = "flash")]
-    flash_format: bool,
+    pub(super) flash_format: bool,
     /// When a change survives a power loss: once its item has left memory (none), after some time (interval), before
     /// it is acknowledged (flush)
     #[arg(long, value_enum, default_value_t = Promise::None, requires = "flash")]
