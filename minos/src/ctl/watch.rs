@@ -10,13 +10,13 @@ use hyper::Method;
 use serde_json::{Map, Value, json};
 
 use super::Question;
-use crate::time::parse_time;
+use crate::time::parse_time_or_never;
 
 /// What is to change in the slow log.
 #[derive(Args, Clone, Debug)]
 pub(super) struct SlowArgs {
-    /// Time from which on a request is slow, until the next restart
-    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "clear")]
+    /// Time from which on a request is slow, or never, until the next restart
+    #[arg(long, value_name = "TIME", value_parser = parse_time_or_never, conflicts_with = "clear")]
     threshold: Option<Duration>,
     /// Forget the slow requests so far
     #[arg(long)]

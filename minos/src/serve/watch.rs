@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use minos_node::config::WatchConfig;
 
-use crate::time::parse_time;
+use crate::time::parse_time_or_never;
 
 /// What is observed of requests.
 #[derive(Args, Clone, Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct WatchOptions {
     /// Slow requests kept, at most 1024; 0: none
     #[arg(long, value_name = "N", default_value_t = 64)]
     slow_log: usize,
-    /// Time from which on a request is slow; `minos ctl slow --threshold` changes it
-    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_time)]
+    /// Time from which on a request is slow, or never; `minos ctl slow --threshold` changes it
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_time_or_never)]
     slow_threshold: Duration,
 }
 
