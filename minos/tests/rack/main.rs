@@ -298,6 +298,19 @@ fn an_interrupt_from_a_terminal_stops_each_node_once() {
 }
 
 #[test]
+fn copies_without_units_are_refused() {
+    for (options, reason) in [
+        (["--unit-size", "0"], "--unit-size: 0 is not allowed"),
+        (["--copies", "2"], "--copies 2: each is in another unit, and there are 1"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        let output = command.args(["rack", "up"]).args(options).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(reason), "{options:?}: {text}");
+    }
+}
+
+#[test]
 fn what_does_not_go_with_a_rack_is_refused() {
     let rack = ["serve", "--rack", "r", "--node", "0", "--peers", "/tmp/none", "--hash-seed", "1"];
     for (more, reason) in [
@@ -338,8 +351,6 @@ fn what_does_not_go_with_a_rack_is_refused() {
             "clients look for it at 127.0.0.1:1",
         ),
         (&["rack", "up", "-n", "0"], "expected 1 to 64"),
-        (&["rack", "up", "--unit-size", "0"], "--unit-size: 0 is not allowed"),
-        (&["rack", "up", "--copies", "2"], "--copies 2: each is in another unit, and there are 1"),
         (&[&COORDINATE[..], &["--etcd", "https://127.0.0.1:1"]].concat(), "TLS is not spoken"),
         (
             &[&COORDINATE[..], &["--etcd", "http://[::1]:1", "--etcd-ttl", "0"]].concat(),
