@@ -54,6 +54,12 @@ pub(super) fn run<M: Mode, P: Placement>(
     if session.progress.done != 0 && !matches!(outcome, Outcome::Paused(_)) {
         session.progress = Progress::default();
     }
+    if session.tracked.is_some()
+        && !matches!(outcome, Outcome::Paused(_))
+        && let Ok(call) = &request.call
+    {
+        tracking::end_caching(session, call);
+    }
     if session.replies == Replies::On { outcome } else { muted(cx, session, outcome, start, tx) }
 }
 

@@ -234,8 +234,20 @@ fn note_reads<M: Mode, P>(cx: &Context<'_, M, P>, session: &mut RespSession, cal
             _ => note(call),
         }
     }
-    let goes_on = is_queued || call.spec.id == Id::Multi || call.spec.name.starts_with("client");
-    tracked.is_caching &= goes_on;
+}
+
+/// A command has ended: with it CLIENT CACHING, which holds for the next command, or the next transaction.
+#[cold]
+pub(super) fn end_caching(session: &mut RespSession, call: &Call<'_>) {
+    let transaction = &session.transaction;
+    let is_queued = transaction.is_open && !call.spec.flags.has(Flag::AT_ONCE);
+    let goes_on = transaction.is_executing
+        || is_queued
+        || call.spec.id == Id::Multi
+        || call.spec.name.starts_with("client");
+    if let Some(tracked) = &mut session.tracked {
+        tracked.is_caching &= goes_on;
+    }
 }
 
 /// Executes CLIENT TRACKING.
