@@ -223,6 +223,31 @@ fn a_transaction_does_in_one_step_what_takes_several_outside() {
     common::stop(server);
 }
 
+/// The first change of a server has the first CAS unique, and so has the first one in a transaction.
+#[test]
+fn a_transaction_changes_an_item_whatever_its_unique() {
+    let (server, _) = start(&["--partitions=1"]);
+    let mut client = Connection::open(server.address());
+    assert_eq!(client.say(&["set", "k", "old"]), ok());
+    assert_eq!(transaction(&mut client, &[&["set", "k", "new"]], &[], &[]), [ok()]);
+    assert_eq!(client.say(&["get", "k"]), bulk("new"));
+    common::stop(server);
+}
+
+#[test]
+fn a_key_that_finds_no_room_under_another_name_stays() {
+    let (server, _) = start(&["--memory=64m"]);
+    let mut client = Connection::open(server.address());
+    assert_eq!(client.say(&["set", "k", "v"]), ok());
+    let long = "l".repeat(60_000);
+    assert!(matches!(client.say(&["rename", "k", &long]), Reply::Error(text) if text.starts_with("OOM")));
+    assert!(
+        matches!(client.say(&["mset", "m", "1", &long, "2"]), Reply::Error(text) if text.starts_with("OOM"))
+    );
+    assert_eq!((client.say(&["get", "k"]), client.say(&["get", "m"])), (bulk("v"), Reply::Null));
+    common::stop(server);
+}
+
 #[test]
 fn what_changes_nothing_is_no_change_to_who_watches() {
     let (server, _) = start(&[]);

@@ -255,7 +255,9 @@ impl<A: Access> Segments for Arenas<'_, A> {
 
     fn is_scarce(&self) -> bool {
         // Logs may not take the reserve.
-        let free_words = self.memory.stats().free_words - self.memory.reserve_stats().free_words;
+        // The reserve may have grown between the two.
+        let free_words =
+            self.memory.stats().free_words.saturating_sub(self.memory.reserve_stats().free_words);
         free_words * 8 < self.memory.geometry().memory_bytes / SCARCE_PART
     }
 
@@ -740,6 +742,10 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         } else {
             large_item_words(key_bytes)
         }
+    }
+
+    fn item_words_max<A: Access>(engine: &Engine<Self, A>) -> u64 {
+        engine.partitions[0].space.entry_words_max()
     }
 
     fn large_value_at(_: usize) -> usize {

@@ -131,6 +131,11 @@ pub(crate) trait Parts: Holding {
     /// Words that an item takes at its place: all of it, unless a large value lies elsewhere.
     fn words_beside<A: Access>(key_bytes: usize, value_bytes: u64, engine: &Engine<Self, A>) -> u64;
 
+    /// Most of these words.
+    fn item_words_max<A: Access>(_: &Engine<Self, A>) -> u64 {
+        u64::MAX
+    }
+
     /// Byte of such a chunk at which the value begins.
     fn large_value_at(key_bytes: usize) -> usize;
 

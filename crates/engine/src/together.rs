@@ -72,6 +72,9 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
         changes: &[Change<'a>],
         now: Seconds,
     ) -> Result<(), NotTogether> {
+        if !changes.iter().all(|change| self.may_make(change)) {
+            return Err(NotTogether::OutOfMemory);
+        }
         let mut large = self.large_values(changes)?;
         let mut writers = Writers::wait(self, changes);
         let holds = |change: &Change<'a>| {
@@ -94,6 +97,14 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
             }
         }
         Ok(())
+    }
+
+    /// False for a key or value that is too long, whatever memory is free.
+    fn may_make(&self, change: &Change<'_>) -> bool {
+        let Then::Store(value, _) = change.then else { return true };
+        let (key_bytes, value_bytes) = (change.key.len(), value.len() as u64);
+        let words = || M::words_beside(key_bytes, value_bytes, self);
+        self.may_hold(key_bytes, value_bytes) && words() <= M::item_words_max(self)
     }
 
     /// The large values of changes, in their places.
@@ -229,6 +240,17 @@ mod tests {
         let changes = [set(&store, b"a", b"1"), set(&store, b"b", &huge)];
         assert_eq!(store.change_together(&changes, NOW), Err(NotTogether::OutOfMemory));
         assert_eq!(value(&store, b"a"), None);
+    }
+
+    #[test]
+    fn a_key_that_no_log_holds_changes_nothing() {
+        let cache: Arc<crate::Cache> = Arc::new(crate::Cache::create(&StoreConfig::new(32 << 20)).unwrap());
+        let long = vec![b'k'; 60_000];
+        let then = Then::Store(b"1", ItemMeta::default());
+        let changes =
+            [&b"a"[..], &long].map(|key| Change { hash: cache.hash(key), key, seen: Seen::Anything, then });
+        assert_eq!(cache.change_together(&changes, NOW), Err(NotTogether::OutOfMemory));
+        assert!(cache.entry(cache.hash(b"a"), b"a", NOW).item().is_none());
     }
 
     /// Two threads move money between accounts in opposite orders; none is lost, and neither waits for ever.

@@ -374,7 +374,11 @@ impl<A: Access> Memory<A> {
     pub(crate) fn open_arena(&self, payload: Offset, kind: u64) -> Offset {
         let span = self.layout.arena_span(payload);
         self.layout.shared.mark(self.region(), span, self.layout.arena_words);
-        mark(self.region(), payload, kind);
+        {
+            // Whoever frees or takes the chunk before it writes to the same tag.
+            let _heap = self.heap.lock();
+            mark(self.region(), payload, kind);
+        }
         // Relaxed: the thread that frees the arena got it through a lock.
         self.region().word(span.minus(1)).store(payload.words(), Relaxed);
         // A process that finds data in the arena after a crash also finds its mark.

@@ -34,9 +34,10 @@ pub(super) fn rename<M: Mode, P: Placement>(
             return Ok(());
         }
         let seen = if is_careful { Seen::Nothing } else { Seen::Anything };
+        // If memory has no room for the new one, the old one stays.
         let changes = [
-            Change { hash: from_hash, key: from, seen: Seen::Cas(item.cas()), then: Then::Remove },
             together::store(cx, to, seen, (item.value(), kept(&item))),
+            Change { hash: from_hash, key: from, seen: Seen::Cas(item.cas()), then: Then::Remove },
         ];
         // Another client may have changed a key meanwhile: its change came first.
         if together::change(cx, &changes)? {

@@ -11,7 +11,7 @@ use minos_proto::resp::{Flag, Id, Keys, Parsed, compose, parse};
 use minos_sched::WorkerId;
 
 use super::{
-    call::{Call, Done, Interrupt, entry, fail, kept, pin},
+    call::{Call, Interrupt, entry, fail, kept, pin},
     execute::{Outcome, all_keys, run},
     serve::{CHECKED, request},
     session::{Progress, RespSession, Watched},
@@ -102,10 +102,11 @@ pub(super) fn execute<M: Mode, P: Placement>(
     for _ in 0..ATTEMPTS_MAX {
         tx.truncate(start);
         let Some(items) = items(cx, queued, watched)? else { return Ok(Ended::Changed) };
-        copy(&table, &items, cx.now)?;
+        let uniques = copy(&table, &items, cx.now)?;
         compose::array(tx, count);
         let executed = execute_on(cx, &table, session, queued, tx);
-        let is_done = executed.and_then(|failed| Ok((change(cx, session, &table, &items)?, failed)));
+        let is_done =
+            executed.and_then(|failed| Ok((change(cx, session, &table, (&items, &uniques))?, failed)));
         items.keys().for_each(|key| {
             table.entry(table.hash(key), key, cx.now).remove();
         });
@@ -185,21 +186,26 @@ fn pin_or_bury<M: Mode, P>(
     Ok(item)
 }
 
-/// Puts copies of the items into the table.
-fn copy<M: Mode>(table: &Arc<Engine<StoreMode>>, items: &Items<'_, M>, now: minos_base::Seconds) -> Done<M> {
-    for (key, item) in items {
-        let Some(item) = item else { continue };
+/// Puts copies of the items into the table, and returns their CAS uniques there. They are not the items': the table gives
+/// its own to what changes there, and one of them could be the same.
+fn copy<M: Mode>(
+    table: &Arc<Engine<StoreMode>>,
+    items: &Items<'_, M>,
+    now: minos_base::Seconds,
+) -> Result<Vec<Option<u64>>, Box<Interrupt<M>>> {
+    let copy_one = |(key, item): (&&[u8], &Option<Pinned<M>>)| {
+        let Some(item) = item else { return Ok(None) };
         let hash = table.hash(key);
-        let meta = minos_engine::ItemMeta { cas: Some(item.cas()), ..kept(item) };
         let Ok(mut reservation) = table.reserve(hash, key, item.value().len() as u64) else {
             return fail(TOO_LARGE);
         };
         reservation.value_mut().copy_from_slice(item.value());
-        if table.entry(hash, key, now).commit(reservation, meta).is_err() {
-            return fail(TOO_LARGE);
+        match table.entry(hash, key, now).commit(reservation, kept(item)) {
+            Ok(unique) => Ok(Some(unique)),
+            Err(_) => fail(TOO_LARGE),
         }
-    }
-    Ok(())
+    };
+    items.iter().map(copy_one).collect()
 }
 
 /// Executes the commands on the copies; returns those that failed.
@@ -252,24 +258,25 @@ fn change<'a, M: Mode, P>(
     cx: &Context<'a, M, P>,
     session: &mut RespSession,
     table: &Arc<Engine<StoreMode>>,
-    items: &Items<'_, M>,
+    (items, uniques): (&Items<'_, M>, &[Option<u64>]),
 ) -> Result<bool, Box<Interrupt<M>>> {
     let copies: Vec<_> = items.keys().map(|key| table.pin(table.hash(key), key, cx.now)).collect();
-    let changes: Vec<_> = items
+    let mut changes: Vec<_> = items
         .iter()
-        .zip(&copies)
-        .map(|((key, item), copy)| {
-            let unique = item.as_ref().map(|item| item.cas());
+        .zip(copies.iter().zip(uniques))
+        .map(|((key, item), (copy, unique))| {
             let then = match copy {
-                Some(copy) if Some(copy.cas()) == unique => Then::Keep,
+                Some(copy) if Some(copy.cas()) == *unique => Then::Keep,
                 Some(copy) => Then::Store(copy.value(), kept(copy)),
                 None if unique.is_some() => Then::Remove,
                 None => Then::Keep,
             };
-            let seen = unique.map_or(Seen::Nothing, Seen::Cas);
+            let seen = item.as_ref().map_or(Seen::Nothing, |item| Seen::Cas(item.cas()));
             Change { hash: cx.store.hash(key), key, seen, then }
         })
         .collect();
+    // If memory has no room for what is stored, nothing is gone yet.
+    changes.sort_by_key(|change| matches!(change.then, Then::Remove));
     let matters = M::HAS_FLASH || cx.rack.is_some_and(RackView::is_managed);
     if matters && changes.iter().any(|change| !matches!(change.then, Then::Keep)) {
         session.has_changed = true;

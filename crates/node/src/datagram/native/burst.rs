@@ -202,6 +202,8 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             _ => self.request(chunk, to, header, datagram),
         };
         if served.is_err() {
+            // The operations before are answered first: the refusal ends the client's wait for them.
+            self.execute_chunk(chunk);
             self.refuse(to.peer, datagram, Reason::Malformed);
         }
     }
@@ -230,10 +232,6 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         let mut is_listed = false;
         for operation in operations(datagram, header) {
             let mut operation = operation?;
-            if !is_listed {
-                chunk.to.push(to);
-                is_listed = true;
-            }
             // Stage 1: replaces the client's hash of the key by the table's, and prefetches the bucket. The table's
             // seed is private, so a client cannot choose keys of one chain.
             let mut lookup = Lookup::Here(None);
@@ -244,6 +242,11 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
                     continue;
                 }
                 lookup = self.look_up(&operation);
+            }
+            // Not before: of a burst's datagrams there is room for those with operations of this worker only.
+            if !is_listed {
+                chunk.to.push(to);
+                is_listed = true;
             }
             let at = chunk.to.len() - 1;
             chunk.operations.push(Pending { operation, to: at, lookup });
