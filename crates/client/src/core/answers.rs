@@ -58,7 +58,7 @@ impl Core {
             Status::Busy => {
                 self.rest(id, now_ns);
                 if let Some(operation) = self.operations.get_mut(id) {
-                    operation.was_busy = true;
+                    operation.note_busy();
                 }
                 self.take_over(id, now_ns);
             }

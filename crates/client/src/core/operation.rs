@@ -64,6 +64,8 @@ pub(super) struct Operation {
     pub(super) was_sent: bool,
     /// True if the server has said that it is busy.
     pub(super) was_busy: bool,
+    /// Datagrams that have carried it, but those for which the server was busy: one of them may have been executed.
+    pub(super) unanswered: u32,
     /// Its once number within the session.
     pub(super) once: Option<u32>,
     /// True if it has a turn to send a large value.
@@ -88,6 +90,7 @@ impl Operation {
             strikes: 0,
             was_sent: false,
             was_busy: false,
+            unanswered: 0,
             once: None,
             has_turn: false,
             text: Vec::new(),
@@ -107,6 +110,7 @@ impl Operation {
         self.strikes = 0;
         self.was_sent = false;
         self.was_busy = false;
+        self.unanswered = 0;
         self.once = None;
         self.has_turn = false;
     }
@@ -136,6 +140,13 @@ impl Operation {
         let first = self.sequences.map_or(sequence, |(first, _)| first);
         self.sequences = Some((first, sequence));
         self.was_sent = true;
+        self.unanswered = self.unanswered.saturating_add(1);
+    }
+
+    /// Records that the server was too busy for one of the datagrams that carried it.
+    pub(super) fn note_busy(&mut self) {
+        self.was_busy = true;
+        self.unanswered = self.unanswered.saturating_sub(1);
     }
 
     /// True if the server may have begun it.

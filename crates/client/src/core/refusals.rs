@@ -49,7 +49,9 @@ impl Core {
         if !matches!(operation.phase, Phase::Sent { sequence: last, .. } if last == sequence) {
             return;
         }
-        operation.was_busy |= reason == Reason::Busy;
+        if reason == Reason::Busy {
+            operation.note_busy();
+        }
         operation.strikes += u32::from(reason == Reason::Malformed);
         match reason {
             Reason::Malformed if operation.strikes >= STRIKES_MAX => {

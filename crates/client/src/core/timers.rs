@@ -62,7 +62,8 @@ impl Core {
     fn end_late(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get(id) else { return };
         let was_sent = operation.was_sent;
-        let error = if operation.was_busy { Error::Busy } else { Error::TimedOut { was_sent } };
+        let is_busy = operation.was_busy && operation.unanswered == 0;
+        let error = if is_busy { Error::Busy } else { Error::TimedOut { was_sent } };
         self.finish(id, Err(error), now_ns);
     }
 

@@ -22,6 +22,7 @@ pub(super) fn operation(request: &Arithmetic<'_>) -> CountOperation {
         delta: request.delta,
         unique: request.unique,
         initial: request.vivify.map(|wanted| wanted.initial),
+        flags: 0,
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct CountOperation {
     pub(crate) unique: u64,
     /// The value of the item to make on a miss.
     pub(crate) initial: Option<u64>,
+    /// Its client flags.
+    pub(crate) flags: u32,
 }
 
 pub(crate) enum Counted {
@@ -138,11 +140,13 @@ fn vivify<M: Mode, P>(
     };
     let mut buffer = itoa::Buffer::new();
     let digits = buffer.format(initial).as_bytes();
-    let Ok(cas) = entry.insert(&[digits], ItemMeta::default()) else {
+    let flags = operation.flags;
+    let Ok(cas) = entry.insert(&[digits], ItemMeta { flags, ..ItemMeta::default() }) else {
         let failed = Counted::Failed(Failure::NoMemoryVivifying);
         return if may_wait(cx) { Counted::NoRoomYet } else { failed };
     };
     cx.counters.total_items.count();
-    let facts = Facts { value_bytes: digits.len() as u64, cas, last_access: cx.now, ..Facts::default() };
+    let value_bytes = digits.len() as u64;
+    let facts = Facts { flags, value_bytes, cas, last_access: cx.now, ..Facts::default() };
     Counted::Vivified(initial, facts)
 }

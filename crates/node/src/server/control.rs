@@ -81,7 +81,7 @@ impl<M: Mode, I: Io> Control<M, I> {
             let now = Instant::now();
             self.heed_settings(now);
             if self.tuning.pause.is_some_and(|pause| now >= pause.until) {
-                self.shared.resume();
+                self.shared.resume_in_time(now);
             }
             if self.epoch_end.is_some_and(|end| now >= end) {
                 let counted = self.end_epoch();

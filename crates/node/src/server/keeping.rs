@@ -27,7 +27,7 @@ const STOPPING_REST: Duration = Duration::from_millis(100);
 /// takes no longer than the time to stop.
 pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
     let began = Instant::now();
-    let (stop, patience) = (&shared.stop, shared.config.stop_timeout);
+    let stop = &shared.stop;
     let mut stopped = None;
     let mut last: Option<SyncId> = None;
     loop {
@@ -55,6 +55,7 @@ pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
         if stop.is_at_once() || is_done {
             break;
         }
+        let patience = shared.plan.in_force().tuning.stop_timeout;
         // Workers that stop may take that long themselves.
         if since.elapsed() > patience.saturating_mul(2) {
             tracing::warn!("stopped before everything in memory was on flash");

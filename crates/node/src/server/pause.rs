@@ -51,11 +51,21 @@ impl<M: Mode, I: Io> Shared<M, I> {
 
     /// Ends the pause under way if there is one.
     pub(crate) fn resume(&self) {
-        if self.plan.in_force().tuning.pause.is_none() {
+        self.end_pause(|_| true);
+    }
+
+    /// Ends the pause under way if its time is over.
+    pub(crate) fn resume_in_time(&self, now: Instant) {
+        self.end_pause(|pause| now >= pause.until);
+    }
+
+    fn end_pause(&self, ends: impl Fn(&Pause) -> bool) {
+        if !self.plan.in_force().tuning.pause.as_ref().is_some_and(&ends) {
             return;
         }
         tracing::info!("Redis' clients go on");
-        self.change_pause(|_| None);
+        // A client may have begun a new one meanwhile.
+        self.change_pause(|pause| pause.filter(|pause| !ends(pause)));
         // Behind the new plan: who goes to wait under the old one sees that, or is found.
         for queue in 0..self.queues.len() {
             self.queues[queue].calls.put_paused();

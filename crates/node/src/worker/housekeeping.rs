@@ -138,7 +138,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         if timeout.is_zero() {
             return;
         }
-        let timeout_s = Seconds::try_from(timeout.as_secs()).unwrap_or(Seconds::MAX);
+        // Rounded up: connections know the second in which they were last active.
+        let timeout_s = timeout.as_secs().saturating_add(u64::from(timeout.subsec_nanos() > 0));
+        let timeout_s = Seconds::try_from(timeout_s).unwrap_or(Seconds::MAX);
         let Some(oldest) = self.now_s.checked_sub(timeout_s) else { return };
         let Some(mut state) = self.shared.queues[self.id.index()].state.try_lock() else { return };
         let silent: Vec<_> = state

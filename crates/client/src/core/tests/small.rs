@@ -181,6 +181,22 @@ fn in_open_loop_what_a_busy_worker_has_not_begun_is_tried_again() {
     assert_eq!(world.call(get("a")), Err(Error::Busy), "until it times out");
 }
 
+/// A copy whose answer is lost may have been executed.
+#[test]
+fn a_server_that_was_busy_once_may_have_executed_another_copy() {
+    let mut world = World::new(Config::new());
+    world.call(get("a")).unwrap();
+    world.server.statuses = vec![Status::Busy];
+    let id = world.submit(get("a"));
+    let mut answers = 0;
+    world.run(|is_answer, _| {
+        answers += u32::from(is_answer);
+        if is_answer && answers > 1 { Fate::Lost } else { Fate::Arrives }
+    });
+    assert!(answers > 1);
+    assert_eq!(world.results[&id], Err(Error::TimedOut { was_sent: true }));
+}
+
 #[test]
 fn tags_and_keys_come_back() {
     let mut world = World::new(Config::new());

@@ -126,6 +126,7 @@ fn count<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Resul
         delta: operation.detail.operand,
         unique: 0,
         initial,
+        flags: operation.detail.item_flags,
     };
     let mut entry = ops::entry(cx, operation.hash, operation.key)?;
     let counted = ops::count(cx, &wanted, &mut entry);
