@@ -275,8 +275,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::NeedMore { wanted_bytes } => connection.wanted_bytes = *wanted_bytes,
             _ => {}
         }
-        if self.must_hold(connection) {
-            return Next::Durable(Box::new(self.set_aside(next)));
+        match self.may_reply(connection, &next) {
+            Some(true) => {}
+            Some(false) => return Next::Close,
+            None => {
+                self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64);
+                return Next::Durable(Box::new(next));
+            }
         }
         match next {
             // The replies are sent together with the value, those of other nodes, or that to a login.
@@ -298,25 +303,16 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         next
     }
 
-    /// Counts replies that are to wait. Those with holes stay with the commands that fill them, which leave then.
-    fn set_aside(&mut self, mut next: Next<M>) -> Next<M> {
-        match &mut next {
-            Next::Forward(forwards) => {
-                forwards.replies.extend_from_slice(&self.transmit_buffer);
-                self.transmit_buffer.clear();
-            }
-            _ => self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64),
+    /// Whether the replies may leave although there are changes before them, see [`Worker::may_acknowledge`]. Those of
+    /// commands without replies wait for the next reply, and with holes all wait for what fills them.
+    #[inline]
+    fn may_reply(&self, connection: &mut Connection, next: &Next<M>) -> Option<bool> {
+        if !connection.session.has_changed() {
+            return Some(true);
         }
-        next
-    }
-
-    /// True if the replies must wait until the changes before them are durable, or with their followers. Those of commands
-    /// without replies wait for the next reply.
-    fn must_hold(&self, connection: &mut Connection) -> bool {
-        if self.transmit_buffer.is_empty() || !connection.session.take_change() {
-            return false;
-        }
-        self.holds_replies() || self.owed().is_some()
+        self.note_owed(connection);
+        let is_later = self.transmit_buffer.is_empty() || matches!(next, Next::Forward(_));
+        if is_later { Some(true) } else { self.may_acknowledge(connection) }
     }
 
     /// Sends the transmit buffer; bytes that the socket does not take stay with the connection.
