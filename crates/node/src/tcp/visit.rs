@@ -284,8 +284,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             }
         }
         match next {
-            // The replies are sent together with the value, those of other nodes, or that to a login.
-            Next::Away(_) | Next::Forward(_) | Next::Check(_) => return next,
+            // The replies are sent together with the value, those of other nodes, or that to a login: later, but what was read
+            // is right now.
+            Next::Away(_) | Next::Forward(_) | Next::Check(_) => {
+                return if self.may_answer() { next } else { Next::Close };
+            }
             // The replies so far need not wait for flash.
             Next::Fetch(_) => {
                 return if matches!(self.send(connection), Next::Close) { Next::Close } else { next };
@@ -317,15 +320,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Sends the transmit buffer; bytes that the socket does not take stay with the connection.
     fn send(&mut self, connection: &mut Connection) -> Next<M> {
+        // Also what is not said is an answer: a miss without a reply.
+        if !self.may_answer() {
+            return Next::Close;
+        }
         let bytes = self.transmit_buffer.as_slice();
         if bytes.is_empty() {
             return Next::Continue;
-        }
-        if let Some(guard) = self.guard()
-            && !guard.may_answer()
-        {
-            self.mine.rack_counters.unanswered.count();
-            return Next::Close;
         }
         self.mine.counters.bytes_written.add(bytes.len() as u64);
         let sent = connection.stream.send(bytes);

@@ -122,6 +122,16 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         self.guard().and_then(|guard| guard.right())
     }
 
+    /// True if what this turn has found may leave, or be kept for later. Else the connection is to be closed.
+    #[inline]
+    pub(crate) fn may_answer(&self) -> bool {
+        let may_answer = self.guard().is_none_or(|guard| guard.may_answer());
+        if !may_answer {
+            self.mine.rack_counters.unanswered.count();
+        }
+        may_answer
+    }
+
     /// Takes over what has changed in the rack, and says so to whoever waits for it.
     #[inline]
     pub(super) fn refresh_rack(&mut self) {

@@ -162,7 +162,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return Some(true);
         }
         self.note_owed(connection);
-        self.may_acknowledge(connection)
+        Some(self.may_acknowledge(connection)? && self.may_answer())
     }
 
     /// Keeps the reply to a store until its change may be told.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_engine::StoreMode;
+use minos_engine::{ItemMeta, StoreMode};
 use minos_net::{Address, Io, Kernel};
 use minos_sched::{Threshold, WorkerId};
 use tempfile::TempDir;
@@ -53,9 +53,12 @@ impl Bench {
         config.rack = Some(rack);
         let bench = Self { shared: shared(config), other, _folder: folder };
         let routes = &bench.rack().routes;
+        // The micro-shard of this key is of this node.
+        let first = bench.rack().micro_shard(b"large");
         for micro_shard in 0..MICRO_SHARDS {
-            routes.set(micro_shard, (micro_shard % 2) as u16, false);
-            routes.feed(micro_shard, micro_shard % 2 == 0);
+            let is_here = micro_shard % 2 == first % 2;
+            routes.set(micro_shard, u16::from(!is_here), false);
+            routes.feed(micro_shard, is_here);
         }
         bench.lease(1);
         bench
@@ -99,6 +102,13 @@ impl Bench {
         link.write_all(format!("{reply}MN\r\n").as_bytes()).unwrap();
         // Closed only when the node has closed it.
         std::mem::forget(link);
+    }
+
+    fn store_large(&self, key: &str) {
+        let store = &self.shared.store;
+        let value = vec![b'o'; LARGE_BYTES];
+        let mut entry = store.entry(store.hash(key.as_bytes()), key.as_bytes(), 1);
+        entry.insert(&[&value], ItemMeta::default()).unwrap();
     }
 
     fn unanswered(&self) -> u64 {
@@ -215,4 +225,60 @@ fn a_forwarded_command_does_not_wait_for_the_changes_of_others() {
     bench.answer("HD\r\n");
     turn(&mut worker, || ());
     assert_eq!((heard(&mut client), heard(&mut other)), ("HD\r\n".to_owned(), String::new()));
+}
+
+/// What a client hears that says `words`, which a turn reads during which the lease ends, or not; then the other node
+/// answers what was forwarded, and the client says `more`.
+fn read_in_a_turn(is_over: bool, (words, answer, more): (&str, Option<&str>, &str)) -> String {
+    let bench = Bench::new(config::Acknowledge::Owner);
+    let (mut worker, mut client) = bench.worker();
+    bench.store_large("large");
+    client.write_all(words.as_bytes()).unwrap();
+    turn(&mut worker, || {
+        if is_over {
+            bench.lease(2);
+        }
+    });
+    answer.filter(|_| !is_over).into_iter().for_each(|answer| bench.answer(answer));
+    // The node may have closed the connection.
+    drop(client.write_all(more.as_bytes()));
+    turn(&mut worker, || ());
+    assert_eq!(bench.unanswered(), u64::from(is_over));
+    heard(&mut client)
+}
+
+#[test]
+fn what_a_turn_has_read_does_not_leave_after_its_lease() {
+    let bench = Bench::new(config::Acknowledge::Owner);
+    let (local, remote) = (bench.key(0), bench.key(1));
+    let value = "o".repeat(LARGE_BYTES);
+    let around_a_hole = format!("mg {local} v\r\nmg {remote} v\r\n");
+    let without_a_reply = format!("mg {local} v q\r\n");
+    for (said, reply) in [
+        (("get large\r\n", None, ""), format!("VALUE large 0 {LARGE_BYTES}\r\n{value}\r\nEND\r\n")),
+        ((&*around_a_hole, Some("EN\r\n"), ""), "EN\r\nEN\r\n".to_owned()),
+        ((&*without_a_reply, None, "mn\r\n"), "MN\r\n".to_owned()),
+    ] {
+        assert_eq!(read_in_a_turn(false, said), reply);
+        assert_eq!(read_in_a_turn(true, said), CLOSED, "{}", said.0);
+    }
+}
+
+#[test]
+fn the_end_of_a_large_store_is_not_told_behind_earlier_replies_after_its_lease() {
+    for is_over in [false, true] {
+        let bench = Bench::new(config::Acknowledge::Owner);
+        let (mut worker, mut client) = bench.worker();
+        let (key, value) = (bench.key(0), "n".repeat(LARGE_BYTES));
+        let words = format!("mg {key} v\r\nset {key} 0 0 {LARGE_BYTES}\r\n");
+        assert_eq!(say(&mut worker, &mut client, &(words + &value)), "");
+        client.write_all(b"\r\n").unwrap();
+        turn(&mut worker, || {
+            if is_over {
+                bench.lease(2);
+            }
+        });
+        assert_eq!(heard(&mut client), if is_over { CLOSED } else { "EN\r\nSTORED\r\n" });
+        assert_eq!(bench.unanswered(), u64::from(is_over));
+    }
 }
