@@ -51,12 +51,16 @@ impl<P: Port> PortEgress<'_, P> {
         if self.burst.is_empty() {
             return;
         }
-        if self.guard.is_some_and(|guard| !guard.may_answer()) {
+        if !self.may_answer() {
             self.metrics.native_trains_dropped.add(self.burst.len() as u64);
             return self.burst.clear();
         }
         let sent = self.port.send(self.burst);
         self.count(sent);
+    }
+
+    fn may_answer(&self) -> bool {
+        self.guard.is_none_or(|guard| guard.may_answer())
     }
 
     fn count(&self, sent: Sent) {
@@ -100,9 +104,53 @@ impl<P: Port> Egress for PortEgress<'_, P> {
     fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
         // The datagrams that announce these bytes must leave first.
         self.flush();
+        // Nothing may have been queued, so that nothing was asked.
+        if !self.may_answer() {
+            return self.metrics.native_trains_dropped.count();
+        }
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         self.counters.bytes_written.add(bytes as u64);
         let sent = self.port.send_gather(peer, pieces, segment_bytes);
         self.count(sent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{net::UdpSocket, time::Instant};
+
+    use minos_engine::StoreMode;
+    use minos_net::Kernel;
+
+    use super::*;
+    use crate::{
+        datagram::ports::Ports,
+        rack::{Rack, config::RackConfig},
+        server::config::NativeConfig,
+    };
+
+    #[test]
+    fn pieces_of_a_value_do_not_leave_after_the_lease_of_their_turn() {
+        let rack = Rack::<StoreMode>::new(RackConfig::of_units(0, &[0, 0], 4), 1);
+        rack.routes.hold(1, u64::MAX);
+        let guard = Guard { routes: &rack.routes, term: rack.routes.term(Instant::now()) };
+        let ports = Ports::open(&Kernel, &NativeConfig::new(([127, 0, 0, 1], 0).into()), 1).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_nonblocking(true).unwrap();
+        let (metrics, counters, mut burst) =
+            (Metrics::default(), Counters::default(), TransmitBurst::default());
+        for (lease, dropped) in [(1, 0), (2, 1)] {
+            rack.routes.hold(lease, u64::MAX);
+            let mut egress = PortEgress {
+                burst: &mut burst,
+                port: ports.port(0),
+                metrics: &metrics,
+                counters: &counters,
+                guard: Some(guard),
+            };
+            egress.send_gather(client.local_addr().unwrap(), &[IoSlice::new(b"value")], 5);
+            assert_eq!(client.recv(&mut [0; 9]).is_ok(), dropped == 0);
+            assert_eq!(metrics.native_trains_dropped.value(), dropped);
+        }
     }
 }

@@ -92,7 +92,7 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     if cx.holes.is_empty() {
         return (consumed, next);
     }
-    (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next, replies: Vec::new() })))
+    (consumed, Next::Forward(Box::new(Forwards { holes: cx.holes.take(), then: next })))
 }
 
 pub(super) fn serve_bursts<D: Dialect, M: Mode, P: Placement>(
@@ -195,7 +195,7 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
         let executed = run::<D, M, P>(cx, session, ((command, bytes), is_timed), *lookup, requests_left, tx);
         cx.holes.fill(bytes);
         if matters && command.request.may_change() {
-            session.has_changed |= executed.has_changed(&command.request);
+            session.has_changed |= executed.has_changed(&command.request) && cx.may_owe();
         }
         if M::HAS_FLASH && command.request.may_change() {
             cx.fetched.into_iter().for_each(Fetched::outdate);

@@ -226,6 +226,13 @@ impl<M: Mode, P> Context<'_, M, P> {
         }
     }
 
+    /// False if replies need not wait for a command that has just been executed: it has changed nothing that followers are
+    /// told of, as one for another node. Above flash alone that is not known.
+    #[inline]
+    pub(crate) fn may_owe(&self) -> bool {
+        self.rack.filter(|rack| rack.is_managed()).map_or(M::HAS_FLASH, RackView::has_handed)
+    }
+
     /// True if this node may change a key in this turn.
     #[inline]
     pub(crate) fn may_change(&self, key: &[u8]) -> bool {

@@ -11,8 +11,19 @@ use std::{
 use minos_base::KeyHash;
 use minos_unit::Behind;
 
+use super::Right;
+
 /// Most changes that wait for the driver. With more, followers have to begin anew.
 const CHANGES_MAX: usize = 1 << 20;
+
+/// What the reply to changes waits for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Owed {
+    /// The hand-over that followers must have, whichever worker has made it.
+    pub(crate) handed: u64,
+    /// The right under which the first change was made. The node must have had it all the time.
+    pub(crate) right: Option<Right>,
+}
 
 /// The changes of all workers, and how many of them the followers have.
 #[derive(Default)]

@@ -66,14 +66,12 @@ impl Holes {
 pub(crate) struct Forwards<M: Mode> {
     pub(crate) holes: Vec<Hole>,
     pub(crate) then: Next<M>,
-    /// The replies around the holes, if they wait before the commands leave.
-    pub(crate) replies: Vec<u8>,
 }
 
 impl<M: Mode> Forwards<M> {
     /// One command, behind no other replies.
     pub(crate) fn one(forward: Forward) -> Self {
-        Self { holes: vec![Hole { at: 0, hash: None, forward }], then: Next::Continue, replies: Vec::new() }
+        Self { holes: vec![Hole { at: 0, hash: None, forward }], then: Next::Continue }
     }
 }
 

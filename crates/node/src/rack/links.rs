@@ -275,7 +275,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         replies: &[u8],
         (rack, now): (&RackView<M>, Instant),
     ) {
-        let Forwards { mut holes, then, .. } = forwards;
+        let Forwards { mut holes, then } = forwards;
         let mut from = 0;
         let part = |hole: &mut Hole| {
             let before = replies[from..hole.at].to_vec();

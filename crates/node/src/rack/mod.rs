@@ -23,9 +23,10 @@ mod routes;
 mod stream;
 
 pub(crate) use attach::{Attacher, memory_path};
+pub(crate) use handing::Owed;
 pub(crate) use hearing::Hearing;
 pub(crate) use holes::{Forwards, Holes};
-pub(crate) use links::Links;
+pub(crate) use links::{Answered, Links};
 pub(crate) use member::{Driver, Visitors};
 pub(crate) use owners::{Intent, Owner, Rack, RackView, ShownDirectory};
 pub(crate) use readers::News;
@@ -63,7 +64,8 @@ worker_counters! {
     /// Times that a command waited because its micro-shard changed hands, or its owner could not be reached; or one for many
     /// keys, because too many were under way.
     forward_parked,
-    /// Connections closed because this node lost the right to answer while it executed their commands.
+    /// Connections closed because this node lost the right to answer while it executed their commands, or before it could
+    /// acknowledge their changes.
     unanswered,
     /// Commands that another node forwarded here although this one does not own their key.
     not_owner,

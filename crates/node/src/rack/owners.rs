@@ -507,20 +507,28 @@ impl<M: Mode> RackView<M> {
         self.has_handed.set(false);
     }
 
-    /// The last hand-over, if answers wait until followers have it.
-    pub(crate) fn owed(&self) -> Option<u64> {
-        // Who reads a copy after this answer asks when it is on its way.
+    /// True if there are changes that were not handed over.
+    #[inline]
+    pub(crate) fn has_handed(&self) -> bool {
+        self.has_handed.get()
+    }
+
+    /// The last hand-over of this worker, of all changes so far.
+    pub(crate) fn handed(&self) -> u64 {
+        // Who reads a copy after the next answer asks when it is on its way.
         self.hand_over();
-        if !self.rack.config.acknowledges_copies() {
-            return None;
-        }
         let (_, number) = *self.handed.borrow();
-        (!self.rack.handing.is_confirmed(number)).then_some(number)
+        number
     }
 
     /// True if followers have a hand-over.
     pub(crate) fn is_confirmed(&self, number: u64) -> bool {
         self.rack.handing.is_confirmed(number)
+    }
+
+    /// True if a change is acknowledged once its copies have it.
+    pub(crate) fn acknowledges_copies(&self) -> bool {
+        self.rack.config.acknowledges_copies()
     }
 
     /// The directory for native clients.

@@ -92,7 +92,7 @@ fn note_change<M: Mode, P>(
     let is_write = request.call.as_ref().is_ok_and(|call| call.spec.flags.has(Flag::WRITE));
     let is_later = matches!(outcome, Outcome::Ended(Next::Away(Work::Receive { .. } | Work::Finish { .. })));
     if is_write {
-        session.has_changed |= !is_later;
+        session.has_changed |= !is_later && cx.may_owe();
         cx.fetched.into_iter().for_each(Fetched::outdate);
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     let mut holes = cx.holes.take();
     let origin = session.origin(cx);
     holes.iter_mut().for_each(|hole| hole.forward.origin = origin);
-    (consumed, Next::Forward(Box::new(Forwards { holes, then: next, replies: Vec::new() })))
+    (consumed, Next::Forward(Box::new(Forwards { holes, then: next })))
 }
 
 fn serve_all<M: Mode, P: Placement>(

@@ -11,6 +11,7 @@ use minos_sealed::{Ends, Incoming, Keys, Sealed};
 
 use super::{registry::Registration, session::Session};
 use crate::ops::{Fetched, Next, receiving::ReceivePermit};
+use crate::rack::Owed;
 
 /// One client connection.
 ///
@@ -34,6 +35,8 @@ pub(crate) struct Connection {
     pub(crate) hangup: bool,
     /// To be closed as soon as `output` is empty.
     pub(crate) closing: bool,
+    /// What its changes since the last reply wait for.
+    pub(crate) owed: Owed,
     /// True if the poller reports room to send.
     pub(crate) watches_writable: bool,
     /// Bytes that `input` needs before it can hold a whole request.
@@ -59,6 +62,7 @@ impl Connection {
             output_permits: Vec::new(),
             hangup: false,
             closing: false,
+            owed: Owed::default(),
             watches_writable: false,
             wanted_bytes: 0,
             settings: 0,

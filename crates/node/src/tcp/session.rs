@@ -122,14 +122,21 @@ impl Session {
         matches!(self, Self::Resp(session) if session.is_paused)
     }
 
-    /// True if a command since the last reply may have changed something; from now on none has.
+    /// True if a command since the last reply may have changed something.
     #[inline]
-    pub(crate) fn take_change(&mut self) -> bool {
-        let has_changed = match self {
-            Self::Memcache(session) => &mut session.has_changed,
-            Self::Resp(session) => &mut session.has_changed,
-        };
-        std::mem::take(has_changed)
+    pub(crate) fn has_changed(&self) -> bool {
+        match self {
+            Self::Memcache(session) => session.has_changed,
+            Self::Resp(session) => session.has_changed,
+        }
+    }
+
+    /// From now on none has.
+    pub(crate) fn take_change(&mut self) {
+        match self {
+            Self::Memcache(session) => session.has_changed = false,
+            Self::Resp(session) => session.has_changed = false,
+        }
     }
 
     /// The last words on a connection: `line` of memcached's text protocol, in the form that the client reads.

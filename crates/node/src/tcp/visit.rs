@@ -275,12 +275,20 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             Next::NeedMore { wanted_bytes } => connection.wanted_bytes = *wanted_bytes,
             _ => {}
         }
-        if self.must_hold(connection) {
-            return Next::Durable(Box::new(self.set_aside(next)));
+        match self.may_reply(connection, &next) {
+            Some(true) => {}
+            Some(false) => return Next::Close,
+            None => {
+                self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64);
+                return Next::Durable(Box::new(next));
+            }
         }
         match next {
-            // The replies are sent together with the value, those of other nodes, or that to a login.
-            Next::Away(_) | Next::Forward(_) | Next::Check(_) => return next,
+            // The replies are sent together with the value, those of other nodes, or that to a login: later, but what was read
+            // is right now.
+            Next::Away(_) | Next::Forward(_) | Next::Check(_) => {
+                return if self.may_answer() { next } else { Next::Close };
+            }
             // The replies so far need not wait for flash.
             Next::Fetch(_) => {
                 return if matches!(self.send(connection), Next::Close) { Next::Close } else { next };
@@ -298,38 +306,27 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         next
     }
 
-    /// Counts replies that are to wait. Those with holes stay with the commands that fill them, which leave then.
-    fn set_aside(&mut self, mut next: Next<M>) -> Next<M> {
-        match &mut next {
-            Next::Forward(forwards) => {
-                forwards.replies.extend_from_slice(&self.transmit_buffer);
-                self.transmit_buffer.clear();
-            }
-            _ => self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64),
+    /// Whether the replies may leave although there are changes before them, see [`Worker::may_acknowledge`]. Those of
+    /// commands without replies wait for the next reply, and with holes all wait for what fills them.
+    #[inline]
+    fn may_reply(&self, connection: &mut Connection, next: &Next<M>) -> Option<bool> {
+        if !connection.session.has_changed() {
+            return Some(true);
         }
-        next
-    }
-
-    /// True if the replies must wait until the changes before them are durable, or with their followers. Those of commands
-    /// without replies wait for the next reply.
-    fn must_hold(&self, connection: &mut Connection) -> bool {
-        if self.transmit_buffer.is_empty() || !connection.session.take_change() {
-            return false;
-        }
-        self.holds_replies() || self.owed().is_some()
+        self.note_owed(connection);
+        let is_later = self.transmit_buffer.is_empty() || matches!(next, Next::Forward(_));
+        if is_later { Some(true) } else { self.may_acknowledge(connection) }
     }
 
     /// Sends the transmit buffer; bytes that the socket does not take stay with the connection.
     fn send(&mut self, connection: &mut Connection) -> Next<M> {
+        // Also what is not said is an answer: a miss without a reply.
+        if !self.may_answer() {
+            return Next::Close;
+        }
         let bytes = self.transmit_buffer.as_slice();
         if bytes.is_empty() {
             return Next::Continue;
-        }
-        if let Some(guard) = self.guard()
-            && !guard.may_answer()
-        {
-            self.mine.rack_counters.unanswered.count();
-            return Next::Close;
         }
         self.mine.counters.bytes_written.add(bytes.len() as u64);
         let sent = connection.stream.send(bytes);

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     ops::{Fetched, Next, Work},
-    rack::RackView,
+    rack::Owed,
     tcp::{connection::Connection, patience::Patience, queue::Arrival, transfer::Transfer},
 };
 
@@ -37,25 +37,45 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     }
 
     /// Keeps replies until everything stored so far is durable, or with its followers.
-    pub(crate) fn hold(&mut self, holder: Holder<M>) {
-        self.mine.metrics.replies_held.add(match &holder {
-            Holder::Connection(..) => 1,
-            Holder::Answers(answers) => answers.len() as u64,
-        });
+    pub(crate) fn hold(&mut self, mut holder: Holder<M>) {
+        let (replies, owed) = match &mut holder {
+            Holder::Connection(connection, _) => (1, std::mem::take(&mut connection.owed)),
+            Holder::Answers(answers) => {
+                let handed = self.datagrams.as_ref().map_or(0, |datagrams| datagrams.native.handed());
+                (answers.len() as u64, Owed { handed, right: self.right() })
+            }
+        };
+        self.mine.metrics.replies_held.add(replies);
         let until = match &self.shared.tier {
             Some(tier) if holds_replies(tier) => Until::Synced(tier.sync()),
             // Its followers may have it by now: then it goes on in this turn.
-            _ => Until::Followed(self.owed().unwrap_or(0), self.guard().and_then(|guard| guard.right())),
+            _ => Until::Followed(owed),
         };
         self.held.push_back((holder, until));
         self.mine.holds.store(true, Relaxed);
     }
 
-    /// The last hand-over to followers, if replies wait for it.
-    #[inline]
-    pub(crate) fn owed(&self) -> Option<u64> {
-        let datagrams = self.datagrams.as_ref().and_then(|datagrams| datagrams.native.owed());
-        self.rack.as_ref().and_then(RackView::owed).max(datagrams)
+    /// Notes what the next reply to a connection waits for, after a change of this turn. Until then the connection may come
+    /// to another worker, and the node may lose its right to answer.
+    pub(crate) fn note_owed(&self, connection: &mut Connection) {
+        let Some(rack) = &self.rack else { return };
+        let Owed { handed, right } = connection.owed;
+        connection.owed = Owed { handed: handed.max(rack.handed()), right: right.or(self.right()) };
+    }
+
+    /// Whether a reply to a connection may say that its changes were made; `None` if it is to be held. If it must not, the
+    /// connection is to be closed.
+    pub(crate) fn may_acknowledge(&self, connection: &mut Connection) -> Option<bool> {
+        connection.session.take_change();
+        if self.holds_replies() {
+            return None;
+        }
+        let has_come = self.has_come(Until::Followed(connection.owed))?;
+        connection.owed = Owed::default();
+        if !has_come {
+            self.mine.rack_counters.unanswered.count();
+        }
+        Some(has_come)
     }
 
     /// True if what waits for longest need not wait any longer.
@@ -72,10 +92,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 Ok(true) => Some(true),
                 Err(_) => Some(false),
             },
-            Until::Followed(number, right) => {
-                let rack = self.rack.as_ref()?;
+            Until::Followed(Owed { handed, right }) => {
+                // A loss of the owner may cost what is not acknowledged by copies.
+                let Some(rack) = self.rack.as_ref().filter(|rack| rack.acknowledges_copies()) else {
+                    return Some(true);
+                };
                 let may_answer = || self.guard().is_none_or(|guard| guard.is_still(right));
-                rack.is_confirmed(number).then(may_answer)
+                rack.is_confirmed(handed).then(may_answer)
             }
         }
     }
@@ -118,10 +141,6 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let _: Next<M> = connection.flush();
                 let waiter = Waiter::Connection(connection);
                 self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
-            }
-            Next::Forward(mut forwards) => {
-                let replies = std::mem::take(&mut forwards.replies);
-                self.forward(connection, *forwards, &replies);
             }
             _ => self.visit_apart(connection),
         }

@@ -4,10 +4,10 @@ use minos_engine::{Access, Mode};
 use minos_net::Io;
 use minos_proto::memcache::text;
 
-use super::Worker;
+use super::{Worker, rings::Holder};
 use crate::{
-    rack::{Forward, Forwards, Guard, Links, RackView},
-    tcp::connection::Connection,
+    rack::{Answered, Forward, Forwards, Guard, Links, RackView, Right},
+    tcp::{connection::Connection, queue::Arrival},
 };
 
 impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
@@ -55,15 +55,25 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             }
             found |= links.advance(self.shared, rack, self.now);
             while let Some(answered) = self.links.as_mut().and_then(Links::take_answered) {
-                let counters = &self.mine.counters;
-                counters.bytes_written.add(answered.bytes);
-                answered.failed.iter().for_each(|id| counters.fail_later(*id));
-                self.go_on_with(answered.connection, answered.then);
+                self.go_on_answered(answered);
             }
             // Their next commands leave before the worker sleeps.
             if self.links.as_ref().is_none_or(|links| !links.has_unsent()) {
                 return found;
             }
+        }
+    }
+
+    /// Goes on with a connection whose commands are answered. The answers may have to wait for changes here before them.
+    fn go_on_answered(&mut self, Answered { mut connection, then, bytes, failed }: Answered<M>) {
+        let counters = &self.mine.counters;
+        counters.bytes_written.add(bytes);
+        failed.iter().for_each(|id| counters.fail_later(*id));
+        let acknowledges = bytes > 0 && connection.session.has_changed();
+        match if acknowledges { self.may_acknowledge(&mut connection) } else { Some(true) } {
+            Some(true) => self.go_on_with(connection, then),
+            Some(false) => self.send_home(connection.home, Arrival::Ended(connection)),
+            None => self.hold(Holder::Connection(connection, then)),
         }
     }
 
@@ -104,6 +114,22 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let view = self.rack.as_ref().filter(|view| view.is_managed())?;
         let rack = self.shared.rack.as_ref()?;
         Some(Guard { routes: &rack.routes, term: view.term() })
+    }
+
+    /// The right of this turn to answer, if it has one and needs one.
+    #[inline]
+    pub(crate) fn right(&self) -> Option<Right> {
+        self.guard().and_then(|guard| guard.right())
+    }
+
+    /// True if what this turn has found may leave, or be kept for later. Else the connection is to be closed.
+    #[inline]
+    pub(crate) fn may_answer(&self) -> bool {
+        let may_answer = self.guard().is_none_or(|guard| guard.may_answer());
+        if !may_answer {
+            self.mine.rack_counters.unanswered.count();
+        }
+        may_answer
     }
 
     /// Takes over what has changed in the rack, and says so to whoever waits for it.

@@ -119,35 +119,29 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let fetched = connection.fetched.take();
                 let (mut cx, tx) = self.context();
                 cx.fetched = fetched.as_deref();
-                match connection.session.as_its_own(|| store.finish(&cx, tx)) {
-                    Finished::Answered if self.holds_replies() || self.owed().is_some() => {
-                        connection.output.append(&self.transmit_buffer);
-                        self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64);
-                        self.mine.metrics.large_completed.add(1);
-                        self.hold(Holder::Connection(connection, Next::Yield));
+                let finished = connection.session.as_its_own(|| store.finish(&cx, tx));
+                match (self.may_tell(&finished, &mut connection), finished) {
+                    (Some(false), _) => Next::Close,
+                    (None, finished) => {
+                        self.hold_store(connection, finished);
                         return None;
                     }
-                    Finished::Answered => self.send_behind(&mut connection),
-                    Finished::Refused => {
+                    (_, Finished::Answered) => self.send_behind(&mut connection),
+                    (_, Finished::Refused) => {
                         self.send_behind(&mut connection);
                         Next::Close
                     }
-                    Finished::Send(item) => {
+                    (_, Finished::Send(item)) => {
                         connection.output.append(&self.transmit_buffer);
                         let work = Work::send(item, LINE_END);
-                        if self.holds_replies() || self.owed().is_some() {
-                            self.mine.metrics.large_completed.add(1);
-                            self.hold(Holder::Connection(connection, Next::Away(work)));
-                            return None;
-                        }
                         return Some(Box::new(Transfer::new(connection, work, patience)));
                     }
-                    Finished::Copy(store) => {
+                    (_, Finished::Copy(store)) => {
                         let work = Work::Finish { store };
                         let transfer = Transfer::new(connection, work, patience);
                         return Some(Box::new(Transfer { timed, ..transfer }));
                     }
-                    Finished::Fetch(fetch) => {
+                    (_, Finished::Fetch(fetch)) => {
                         let waiter = Waiter::Connection(connection);
                         self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
                         return None;
@@ -160,6 +154,29 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
         self.return_home(connection, matches!(next, Next::Close));
         None
+    }
+
+    /// Whether the reply to a store may leave, see [`Worker::may_acknowledge`]. Only one that has changed something waits.
+    fn may_tell(&self, finished: &Finished<M>, connection: &mut Connection) -> Option<bool> {
+        if !matches!(finished, Finished::Answered | Finished::Send(_)) {
+            return Some(true);
+        }
+        self.note_owed(connection);
+        Some(self.may_acknowledge(connection)? && self.may_answer())
+    }
+
+    /// Keeps the reply to a store until its change may be told.
+    fn hold_store(&mut self, mut connection: Box<Connection>, finished: Finished<M>) {
+        connection.output.append(&self.transmit_buffer);
+        self.mine.metrics.large_completed.add(1);
+        let next = match finished {
+            Finished::Send(item) => Next::Away(Work::send(item, LINE_END)),
+            _ => {
+                self.mine.counters.bytes_written.add(self.transmit_buffer.len() as u64);
+                Next::Yield
+            }
+        };
+        self.hold(Holder::Connection(connection, next));
     }
 
     /// Returns the connection of a request that has ended to its queue.

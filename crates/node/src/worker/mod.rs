@@ -15,6 +15,8 @@ pub(crate) mod large_set;
 pub(crate) mod lockstep;
 pub(crate) mod metrics;
 pub(crate) mod placement;
+#[cfg(test)]
+mod rights;
 pub(crate) mod rings;
 mod sleep;
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::metrics::Metrics;
 use crate::{
     datagram::native::{self, Job, Waiting},
     ops::{Fetch, Next, counters::Counters},
-    rack::{RackCounters, Right},
+    rack::{Owed, RackCounters},
     tcp::{connection::Connection, transfer::Transfer},
 };
 
@@ -72,8 +72,8 @@ pub(crate) enum Holder<M: Mode> {
 pub(crate) enum Until {
     /// The changes before them are durable.
     Synced(SyncId),
-    /// Followers have the changes of this hand-over. The node must have had the right to answer all the time.
-    Followed(u64, Option<Right>),
+    /// Followers have the changes before them.
+    Followed(Owed),
 }
 
 /// All that waits at one worker, in the order in which it may go on.

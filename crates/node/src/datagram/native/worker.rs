@@ -147,9 +147,9 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         self.rack.iter().for_each(RackView::hand_over);
     }
 
-    /// The last hand-over, if answers wait until followers have it.
-    pub(crate) fn owed(&self) -> Option<u64> {
-        self.rack.as_ref().and_then(RackView::owed)
+    /// The last hand-over, for which answers wait.
+    pub(crate) fn handed(&self) -> u64 {
+        self.rack.as_ref().map_or(0, RackView::handed)
     }
 
     /// Calls `send` with each other node of the rack and the notes for it.
