@@ -1,5 +1,8 @@
 //! A worker's connections to the other nodes, over which it forwards commands.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::VecDeque,
     io,
@@ -106,7 +109,9 @@ struct Link {
     waiting: VecDeque<Waiting>,
     /// The origin that the other end has for the commands behind.
     origin: Origin,
-    /// When bytes last moved.
+    /// Bytes that have left.
+    sent: u64,
+    /// When bytes of the oldest command, or of its reply, last moved.
     moved: Instant,
     /// When it may be tried again.
     retry: Instant,
@@ -130,6 +135,8 @@ struct Waiting {
     part: Option<PartId>,
     forward: Forward,
     since: Instant,
+    /// The bytes that have left once it has.
+    end: u64,
 }
 
 /// Names a batch, and the part of it that belongs to one command.
@@ -214,6 +221,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             drops: false,
             waiting: VecDeque::new(),
             origin: Origin::default(),
+            sent: 0,
             moved: now,
             retry: now,
             opening: None,
@@ -373,7 +381,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
         if forward.nodes.len() == 1 && !may_move {
             forward.bytes = Vec::new();
         }
-        link.waiting.push_back(Waiting { part: Some(part), forward, since });
+        let end = link.sent + link.output.bytes().len() as u64;
+        link.waiting.push_back(Waiting { part: Some(part), forward, since, end });
         self.under_way += 1;
     }
 
@@ -541,8 +550,12 @@ impl<M: Mode, P: Poller> Links<M, P> {
         {
             match stream.send(link.output.bytes()) {
                 Progress::Bytes(sent) => {
+                    // A node that is stopped is late also while others' commands leave.
+                    if link.waiting.front().is_some_and(|oldest| oldest.end > link.sent) {
+                        link.moved = now;
+                    }
+                    link.sent += sent as u64;
                     link.output.consume(sent);
-                    link.moved = now;
                     found = true;
                 }
                 Progress::Blocked => link.is_blocked = true,
@@ -602,7 +615,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             self.under_way -= 1;
             let drops = std::mem::take(&mut link.drops);
             let permit = link.permit.take();
-            let Waiting { part: Some(part), mut forward, since } = waiting else { continue };
+            let Waiting { part: Some(part), mut forward, since, .. } = waiting else { continue };
             if drops {
                 let node = link.node;
                 self.fail(part, forward.is_silent, Failure::NoMemory, node);
@@ -649,7 +662,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         if is_refused {
             self.log.warn(node, now);
         }
-        for Waiting { part, forward, since } in std::mem::take(&mut self.links[number].waiting) {
+        for Waiting { part, forward, since, .. } in std::mem::take(&mut self.links[number].waiting) {
             self.under_way -= 1;
             match part {
                 Some(part)
@@ -677,7 +690,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             let link = &mut self.links[number];
             let mut late = Vec::new();
             for waiting in &mut link.waiting {
-                // As long as bytes move, a large value is on its way.
+                // As long as bytes of the oldest one move, a large value is on its way.
                 if now.saturating_duration_since(waiting.since.max(link.moved)) < self.timeout {
                     break;
                 }
@@ -721,7 +734,7 @@ impl Link {
         if is_refused {
             self.retry = now + REFUSED_RETRY;
         }
-        (self.opening, self.origin) = (None, Origin::default());
+        (self.opening, self.origin, self.sent) = (None, Origin::default(), 0);
         (self.output, self.replies, self.drops, self.is_blocked) = Default::default();
         self.input = Vec::new();
         self.permit = None;

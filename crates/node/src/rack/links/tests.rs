@@ -1,0 +1,150 @@
+//! Links to a node that is stopped, slow or crowded, at times that the tests make.
+
+use std::{
+    io::{ErrorKind, Read as _},
+    os::unix::net::{UnixListener, UnixStream},
+    sync::Arc,
+};
+
+use minos_base::limits::SLICE_BYTES;
+use minos_engine::{Engine, StoreConfig, StoreMode};
+use minos_net::{Epoll, Socket};
+use minos_proto::memcache::Limits;
+use tempfile::TempDir;
+
+use super::*;
+use crate::{
+    memcache::{MemcacheSession, harness::Session, serve},
+    rack::Rack,
+    tcp::{
+        queue::VISIT_REQUESTS_MAX,
+        registry::{Entry, Registry},
+        session,
+    },
+};
+
+const MICRO_SHARDS: u32 = 64;
+const TIMEOUT: Duration = Duration::from_secs(1);
+const LATE: &str = "SERVER_ERROR node 1 of the rack is late; the command may be done\r\n";
+
+/// Asks for nothing.
+struct Nobody;
+
+impl Admin for Nobody {}
+
+/// The links of a node of two, and the other node, which does nothing by itself.
+struct Rig {
+    links: Links<StoreMode, Epoll>,
+    view: RackView<StoreMode>,
+    session: Session<StoreMode>,
+    listener: UnixListener,
+    /// The stream at the other node, once it has accepted one.
+    other: Option<UnixStream>,
+    /// Keys of the other node.
+    keys: Vec<String>,
+    now: Instant,
+    _folder: TempDir,
+}
+
+impl Rig {
+    fn new(waiting_max: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut config = RackConfig::of_units(0, &[0, 1], MICRO_SHARDS);
+        config.nodes[1].address = Address::Unix(path);
+        (config.timeout, config.waiting_max) = (TIMEOUT, waiting_max);
+        let (session, now) = (Session::<StoreMode>::new(1000), Instant::now());
+        let links = Links::new(Epoll::open().unwrap(), &config, now);
+        let rack = Arc::new(Rack::new(config, 1));
+        let store = StoreConfig { micro_shards: MICRO_SHARDS, ..StoreConfig::new(8 << 20) };
+        rack.settle(&Engine::<StoreMode>::create(&store).unwrap());
+        let view = RackView::new(Arc::clone(&rack), &session.clock, Arc::default());
+        let keys = (0..).map(|number| format!("key{number}"));
+        let keys = keys.filter(|key| rack.reader(key.as_bytes()) == 1).take(40).collect();
+        Self { links, view, session, listener, other: None, keys, now, _folder: folder }
+    }
+
+    /// A client of its own says this; a visit takes so many requests.
+    fn say_within(&mut self, input: &str, mut requests: usize) -> usize {
+        let limits = Limits { value_bytes_max: 1 << 20, line_bytes_max: 64 << 10 };
+        let (mut state, mut tx) = (MemcacheSession::new(limits, SLICE_BYTES), Vec::new());
+        let (consumed, next) = self
+            .session
+            .in_rack(&self.view, |cx| serve(cx, &mut state, input.as_bytes(), &mut requests, &mut tx));
+        let Next::Forward(forwards) = next else { panic!("all is here") };
+        self.begin(session::Session::Memcache(state), *forwards, &tx);
+        consumed
+    }
+
+    fn say(&mut self, input: &str) {
+        assert_eq!(self.say_within(input, VISIT_REQUESTS_MAX), input.len());
+    }
+
+    fn begin(&mut self, session: session::Session, forwards: Forwards<StoreMode>, replies: &[u8]) {
+        let (stream, _) = UnixStream::pair().unwrap();
+        let entry = || Entry::new(0, 0, String::new(), String::new(), 0);
+        let registration = Arc::new(Registry::default()).register(1, entry).unwrap();
+        let stream = Stream::Plain(Socket::from_nonblocking(stream.into()));
+        let connection = Box::new(Connection::new(stream, session, 0, registration));
+        self.links.begin(connection, forwards, replies, (&self.view, self.now));
+        self.pass(Duration::ZERO);
+    }
+
+    /// Time passes, in which bytes move and what is late is given up.
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
+        self.links.advance(&Nobody, &self.view, self.now);
+        self.links.give_up_late(&self.view, self.now);
+    }
+
+    /// The other node reads what has come.
+    fn read(&mut self) -> Vec<u8> {
+        let other = self.other.get_or_insert_with(|| self.listener.accept().unwrap().0);
+        other.set_nonblocking(true).unwrap();
+        let mut bytes = Vec::new();
+        match other.read_to_end(&mut bytes) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => bytes,
+            read => panic!("the link is closed: {read:?}"),
+        }
+    }
+
+    fn answers(&mut self) -> Vec<Answered<StoreMode>> {
+        std::iter::from_fn(|| self.links.take_answered()).collect()
+    }
+
+    /// What clients read.
+    fn said(&mut self) -> Vec<String> {
+        let text =
+            |answered: &Answered<_>| String::from_utf8_lossy(answered.connection.output.bytes()).into();
+        self.answers().iter().map(text).collect()
+    }
+}
+
+#[test]
+fn a_command_is_late_however_many_leave_behind_it() {
+    let mut rig = Rig::new(64);
+    let set = format!("set {} 0 0 1\r\nx\r\n", rig.keys[0]);
+    for tenths in (0..=20).step_by(2) {
+        rig.say(&set);
+        // Those of the second that has ended.
+        assert_eq!(rig.said(), vec![LATE; usize::from(tenths >= 10)], "after {tenths} tenths");
+        rig.pass(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_value_that_still_leaves_is_not_late() {
+    let mut rig = Rig::new(64);
+    let set = format!("set {} 0 0 1000000\r\n{}\r\n", rig.keys[0], "x".repeat(1_000_000));
+    rig.say(&set);
+    let mut received = 0;
+    while received < set.len() {
+        assert!(rig.said().is_empty(), "late after {received} bytes");
+        rig.pass(TIMEOUT * 9 / 10);
+        received += rig.read().len();
+        rig.pass(Duration::ZERO);
+    }
+    rig.pass(TIMEOUT);
+    assert_eq!(rig.said(), [LATE]);
+}
