@@ -46,6 +46,8 @@ const LINE_EVERY: Duration = Duration::from_secs(60);
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Bytes of a reply from which on it needs a permit.
 const FREE_BYTES: usize = 64 << 10;
+/// Bytes from which on no more commands join those that are about to be sent.
+const SEND_BYTES: usize = 64 << 10;
 /// Receive calls on one link in one turn.
 const RECEIPTS_MAX: usize = 8;
 
@@ -106,7 +108,10 @@ struct Link {
     permit: Option<ReceivePermit>,
     /// True while a reply arrives for which there is no memory.
     drops: bool,
+    /// Those that are sent, or about to be, then the others.
     waiting: VecDeque<Waiting>,
+    /// How many are sent, or about to be: their bytes are on their way or in `output`.
+    begun: usize,
     /// The origin that the other end has for the commands behind.
     origin: Origin,
     /// Bytes that have left.
@@ -135,7 +140,7 @@ struct Waiting {
     part: Option<PartId>,
     forward: Forward,
     since: Instant,
-    /// The bytes that have left once it has.
+    /// The bytes that have left once it has; 0 as long as it has not begun.
     end: u64,
 }
 
@@ -220,6 +225,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             permit: None,
             drops: false,
             waiting: VecDeque::new(),
+            begun: 0,
             origin: Origin::default(),
             sent: 0,
             moved: now,
@@ -266,7 +272,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
 
     /// True if there are bytes to send that no socket has refused.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.links.iter().any(|link| !link.is_blocked && !link.output.is_empty())
+        self.links.iter().any(|link| !link.is_blocked && (!link.output.is_empty() || link.may_begin()))
     }
 
     /// The descriptor that is readable when a link may go on.
@@ -337,12 +343,12 @@ impl<M: Mode, P: Poller> Links<M, P> {
         link.is_some_and(|link| link.waiting.len() >= self.waiting_max)
     }
 
-    /// Appends a command to the output of the link to its first node. Or parks it, if its keys may move, or if it is divided
+    /// Appends a command to those of the link to its first node. Or parks it, if its keys may move, or if it is divided
     /// and too many are under way.
     fn append(
         &mut self,
         part: PartId,
-        mut forward: Forward,
+        forward: Forward,
         (rack, now): (&RackView<M>, Instant),
         since: Instant,
     ) {
@@ -371,18 +377,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         if link.waiting.is_empty() {
             link.moved = now;
         }
-        if link.origin != forward.origin {
-            link.origin = forward.origin;
-            link.output.append(&[&[ORIGIN_MARK][..], &forward.origin.0.to_le_bytes()].concat());
-        }
-        link.output.append(&forward.bytes);
-        link.output.append(forward.tail);
-        link.output.append(END_OF_FORWARD);
-        if forward.nodes.len() == 1 && !may_move {
-            forward.bytes = Vec::new();
-        }
-        let end = link.sent + link.output.bytes().len() as u64;
-        link.waiting.push_back(Waiting { part: Some(part), forward, since, end });
+        link.waiting.push_back(Waiting { part: Some(part), forward, since, end: 0 });
         self.under_way += 1;
     }
 
@@ -544,10 +539,14 @@ impl<M: Mode, P: Poller> Links<M, P> {
     fn send(&mut self, number: usize, rack: &RackView<M>, now: Instant) -> bool {
         let link = &mut self.links[number];
         let mut found = false;
-        while let Some(stream) = &mut link.stream
-            && !link.output.is_empty()
-            && !link.is_blocked
-        {
+        while !link.is_blocked && link.stream.is_some() {
+            if link.output.is_empty() {
+                link.begin(rack.is_managed());
+            }
+            let Some(stream) = &mut link.stream else { break };
+            if link.output.is_empty() {
+                break;
+            }
             match stream.send(link.output.bytes()) {
                 Progress::Bytes(sent) => {
                     // A node that is stopped is late also while others' commands leave.
@@ -606,7 +605,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         loop {
             let link = &mut self.links[number];
             let Some(end) = link.replies.find_end(&link.input[taken..])? else { break };
-            let Some(waiting) = link.waiting.pop_front() else {
+            let Some(waiting) = link.take_oldest() else {
                 // Nobody has asked.
                 return Err(BadReply);
             };
@@ -688,15 +687,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
         }
         for number in 0..self.links.len() {
             let link = &mut self.links[number];
-            let mut late = Vec::new();
-            for waiting in &mut link.waiting {
-                // As long as bytes of the oldest one move, a large value is on its way.
-                if now.saturating_duration_since(waiting.since.max(link.moved)) < self.timeout {
-                    break;
-                }
-                late.extend(waiting.part.take().map(|part| (part, waiting.forward.is_silent)));
-            }
-            let node = link.node;
+            let (node, waiting) = (link.node, link.waiting.len());
+            let late = link.take_late(self.timeout, now);
+            self.under_way -= waiting - link.waiting.len();
             for (part, is_silent) in late {
                 counters.forward_late.count();
                 self.fail(part, is_silent, Failure::Late, node);
@@ -728,13 +721,62 @@ impl<M: Mode, P: Poller> Links<M, P> {
 }
 
 impl Link {
+    /// True if a command waits to be sent.
+    fn may_begin(&self) -> bool {
+        self.begun < self.waiting.len()
+    }
+
+    /// Begins to send commands. No more than these cannot be taken back, and have a copy of their bytes here.
+    fn begin(&mut self, is_managed: bool) {
+        while self.output.bytes().len() < SEND_BYTES && self.may_begin() {
+            let Waiting { forward, end, .. } = &mut self.waiting[self.begun];
+            if self.origin != forward.origin {
+                self.origin = forward.origin;
+                self.output.append(&[&[ORIGIN_MARK][..], &forward.origin.0.to_le_bytes()].concat());
+            }
+            self.output.append(&forward.bytes);
+            self.output.append(forward.tail);
+            self.output.append(END_OF_FORWARD);
+            if forward.nodes.len() == 1 && !(is_managed && forward.follows_keys()) {
+                forward.bytes = Vec::new();
+            }
+            *end = self.sent + self.output.bytes().len() as u64;
+            self.begun += 1;
+        }
+    }
+
+    /// The oldest command that has been sent.
+    fn take_oldest(&mut self) -> Option<Waiting> {
+        self.begun = self.begun.checked_sub(1)?;
+        self.waiting.pop_front()
+    }
+
+    /// Takes the parts of the commands whose time is over, and whether each is silent. None of them keeps memory, of which
+    /// a node that is stopped would take ever more: those that have not begun are never sent. The others stay without it,
+    /// for their replies are to come; closed, the link would let newer commands overtake them.
+    fn take_late(&mut self, timeout: Duration, now: Instant) -> Vec<(PartId, bool)> {
+        // As long as bytes of the oldest one move, a large value is on its way.
+        let is_late = |one: &&Waiting| now.saturating_duration_since(one.since.max(self.moved)) >= timeout;
+        let late = self.waiting.iter().take_while(is_late).count();
+        let begun = self.begun.min(late);
+        let mut parts = Vec::new();
+        for Waiting { part, forward, .. } in self.waiting.iter_mut().take(begun) {
+            (forward.bytes, forward.permit) = Default::default();
+            parts.extend(part.take().map(|part| (part, forward.is_silent)));
+        }
+        for Waiting { part, forward, .. } in self.waiting.drain(begun..late) {
+            parts.extend(part.map(|part| (part, forward.is_silent)));
+        }
+        parts
+    }
+
     /// Closes the stream, and forgets what belonged to it; true if it was never open.
     fn reset(&mut self, now: Instant) -> bool {
         let is_refused = self.stream.take().is_some_and(|stream| !stream.is_open());
         if is_refused {
             self.retry = now + REFUSED_RETRY;
         }
-        (self.opening, self.origin, self.sent) = (None, Origin::default(), 0);
+        (self.opening, self.origin, self.sent, self.begun) = (None, Origin::default(), 0, 0);
         (self.output, self.replies, self.drops, self.is_blocked) = Default::default();
         self.input = Vec::new();
         self.permit = None;

@@ -1,7 +1,7 @@
 //! Links to a node that is stopped, slow or crowded, at times that the tests make.
 
 use std::{
-    io::{ErrorKind, Read as _},
+    io::{ErrorKind, Read as _, Write as _},
     os::unix::net::{UnixListener, UnixStream},
     sync::Arc,
 };
@@ -15,7 +15,8 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     memcache::{MemcacheSession, harness::Session, serve},
-    rack::Rack,
+    ops::receiving::Receiving,
+    rack::{Owner, Rack},
     tcp::{
         queue::VISIT_REQUESTS_MAX,
         registry::{Entry, Registry},
@@ -25,6 +26,7 @@ use crate::{
 
 const MICRO_SHARDS: u32 = 64;
 const TIMEOUT: Duration = Duration::from_secs(1);
+const OTHER: Owner = Owner { node: 1, micro_shard: 0 };
 const LATE: &str = "SERVER_ERROR node 1 of the rack is late; the command may be done\r\n";
 
 /// Asks for nothing.
@@ -109,6 +111,25 @@ impl Rig {
         }
     }
 
+    /// The other node reads all that is on its way.
+    fn read_all(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            let bytes = self.read();
+            if bytes.is_empty() {
+                return all;
+            }
+            all.extend(bytes);
+            self.pass(Duration::ZERO);
+        }
+    }
+
+    /// The other node replies to a command.
+    fn reply(&mut self, reply: &str) {
+        self.other.as_mut().unwrap().write_all(format!("{reply}MN\r\n").as_bytes()).unwrap();
+        self.pass(Duration::ZERO);
+    }
+
     fn answers(&mut self) -> Vec<Answered<StoreMode>> {
         std::iter::from_fn(|| self.links.take_answered()).collect()
     }
@@ -147,4 +168,34 @@ fn a_value_that_still_leaves_is_not_late() {
     }
     rig.pass(TIMEOUT);
     assert_eq!(rig.said(), [LATE]);
+}
+
+#[test]
+fn late_commands_keep_no_memory_and_those_that_have_not_left_never_do() {
+    const BYTES: usize = 1 << 20;
+    let mut rig = Rig::new(64);
+    let receiving = Arc::new(Receiving::new(8 * BYTES as u64));
+    let command = |number: u8| [b"set k 0 0 1048576\r\n", &*vec![number; BYTES], b"\r\n"].concat();
+    let begin = |rig: &mut Rig, number: u8, permit| {
+        let forward = Forward { bytes: command(number), is_large: true, permit, ..Forward::to(OTHER) };
+        let limits = Limits { value_bytes_max: 1 << 20, line_bytes_max: 64 << 10 };
+        let session = session::Session::Memcache(MemcacheSession::new(limits, SLICE_BYTES));
+        rig.begin(session, Forwards::one(forward), &[]);
+    };
+    (0..8).for_each(|number| begin(&mut rig, number, receiving.admit(BYTES as u64)));
+    assert!(receiving.admit(1).is_none());
+    rig.pass(TIMEOUT);
+    assert_eq!(rig.said(), vec![LATE; 8]);
+    assert!(receiving.admit(8 * BYTES as u64).is_some(), "the memory is still in use");
+    let held: usize = rig.links.links.iter().map(|link| link.output.bytes().len()).sum();
+    assert!(held <= BYTES, "{held} bytes are still to be sent");
+    // The other node goes on.
+    begin(&mut rig, 8, None);
+    let received = rig.read_all();
+    let expected = [&*hello("r", 1), &command(0), END_OF_FORWARD, &command(8), END_OF_FORWARD].concat();
+    assert!(received == expected, "{} bytes", received.len());
+    rig.reply("STORED\r\n");
+    assert!(rig.said().is_empty(), "a reply that comes too late is nobody's");
+    rig.reply("STORED\r\n");
+    assert_eq!(rig.said(), ["STORED\r\n"]);
 }
