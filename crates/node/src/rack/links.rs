@@ -26,7 +26,11 @@ use super::{
 use crate::{
     ops::{Admin, Next, receiving::ReceivePermit},
     server::control::Seldom,
-    tcp::connection::{Buffer, Connection, Stream},
+    tcp::{
+        connection::{Buffer, Connection, Stream},
+        queue::VISIT_REQUESTS_MAX,
+        session::Session,
+    },
     tracking::Origin,
 };
 
@@ -169,6 +173,42 @@ struct Part {
     reply: Vec<u8>,
     translate: Option<Translate>,
     command: Option<Id>,
+    /// Where the reply to its line of keys begins, as in [`Hole`].
+    line: Option<usize>,
+}
+
+impl Part {
+    /// True if it stands for a key of a line, and an error has come in place of its value.
+    fn has_failed(&self) -> bool {
+        self.line.is_some() && !self.reply.is_empty() && !self.reply.starts_with(b"VALUE ")
+    }
+}
+
+impl<M: Mode> Batch<M> {
+    /// Makes one error, that of a part, of the reply to a line of keys. A client takes an error for the end of a reply, and
+    /// would take what follows for the replies to its next commands.
+    #[cold]
+    fn end_line(&mut self, failed: usize) {
+        let error = std::mem::take(&mut self.parts[failed].reply);
+        let mut place = 0;
+        for (at, part) in self.parts.iter_mut().enumerate() {
+            let Some(line) = part.line else {
+                place += part.before.len();
+                continue;
+            };
+            part.before.truncate(line - place);
+            part.reply = error;
+            // No command of the burst is behind the line.
+            self.parts.truncate(at + 1);
+            break;
+        }
+        self.after.clear();
+        // Neither the value that was to follow nor the keys that are left are in the reply any more.
+        self.then = Next::Yield;
+        if let Session::Memcache(session) = &mut self.connection.session {
+            session.pass_over_line();
+        }
+    }
 }
 
 /// A connection whose commands are answered, and how it goes on.
@@ -272,7 +312,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
 
     /// True if there are bytes to send that no socket has refused.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.links.iter().any(|link| !link.is_blocked && (!link.output.is_empty() || link.may_begin()))
+        let may_send = |link: &Link| !link.output.is_empty() || link.may_begin(self.waiting_max);
+        self.links.iter().any(|link| !link.is_blocked && may_send(link))
     }
 
     /// The descriptor that is readable when a link may go on.
@@ -295,7 +336,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
             let before = replies[from..hole.at].to_vec();
             from = hole.at;
             let Forward { translate, command, .. } = &mut hole.forward;
-            Part { before, reply: Vec::new(), translate: translate.take(), command: *command }
+            let (translate, command) = (translate.take(), *command);
+            Part { before, reply: Vec::new(), translate, command, line: hole.line }
         };
         let parts: Vec<Part> = holes.iter_mut().map(part).collect();
         let (after, left) = (replies[from..].to_vec(), parts.len());
@@ -318,7 +360,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         since: Instant,
     ) {
         if let Some(divide) = forward.divide {
-            if forward.nodes.first().is_some_and(|node| self.is_full(*node, forward.is_large)) {
+            if forward.nodes.first().is_some_and(|node| self.is_full(*node, &forward)) {
                 return self.park(part, forward, (Failure::Busy, since), (rack, now));
             }
             let divided = divide(&forward.bytes, &|key| rack.destination_of(key));
@@ -337,10 +379,14 @@ impl<M: Mode, P: Poller> Links<M, P> {
         self.append(part, forward, (rack, now), since);
     }
 
-    /// True if no more commands may wait for a node.
-    fn is_full(&self, node: u16, is_large: bool) -> bool {
-        let link = self.links.get(usize::from(node) * LINKS_PER_NODE + usize::from(is_large));
-        link.is_some_and(|link| link.waiting.len() >= self.waiting_max)
+    /// True if no more commands may wait for a node. Those that read wait until others have their replies, as many as so
+    /// many clients may have under way.
+    fn is_full(&self, node: u16, forward: &Forward) -> bool {
+        let may_queue = forward.divide.is_none() && (forward.is_read || forward.is_part);
+        let max =
+            if may_queue { self.waiting_max.saturating_mul(VISIT_REQUESTS_MAX) } else { self.waiting_max };
+        let link = self.links.get(usize::from(node) * LINKS_PER_NODE + usize::from(forward.is_large));
+        link.is_some_and(|link| link.waiting.len() >= max)
     }
 
     /// Appends a command to those of the link to its first node. Or parks it, if its keys may move, or if it is divided
@@ -359,7 +405,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             Some((Failure::Unsettled, may_move, &counters.forward_failed))
         } else if self.open(number, now).is_err() {
             Some((Failure::Unreachable, may_move, &counters.forward_failed))
-        } else if self.is_full(node, forward.is_large) {
+        } else if self.is_full(node, &forward) {
             Some((Failure::Busy, forward.divide.is_some(), &counters.forward_refused))
         } else {
             None
@@ -376,6 +422,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let link = &mut self.links[number];
         if link.waiting.is_empty() {
             link.moved = now;
+        } else if link.waiting.len() >= self.waiting_max {
+            counters.forward_parked.count();
         }
         link.waiting.push_back(Waiting { part: Some(part), forward, since, end: 0 });
         self.under_way += 1;
@@ -441,14 +489,15 @@ impl<M: Mode, P: Poller> Links<M, P> {
         if entry.left > 0 {
             return;
         }
-        let Some(Batch { mut connection, parts, after, then, permits, .. }) = self.batches[batch].take()
-        else {
-            return;
-        };
+        let Some(mut filled) = self.batches[batch].take() else { return };
         self.free.push(batch);
+        if let Some(failed) = filled.parts.iter().position(Part::has_failed) {
+            filled.end_line(failed);
+        }
+        let Batch { mut connection, parts, after, then, permits, .. } = filled;
         let held_bytes = connection.output.bytes().len();
         let mut failed = Vec::new();
-        for Part { before, reply, translate, command } in parts {
+        for Part { before, reply, translate, command, .. } in parts {
             connection.output.append(&before);
             let reply = match translate {
                 Some(translate) => translate(&reply),
@@ -541,7 +590,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let mut found = false;
         while !link.is_blocked && link.stream.is_some() {
             if link.output.is_empty() {
-                link.begin(rack.is_managed());
+                link.begin(rack.is_managed(), self.waiting_max);
             }
             let Some(stream) = &mut link.stream else { break };
             if link.output.is_empty() {
@@ -721,14 +770,14 @@ impl<M: Mode, P: Poller> Links<M, P> {
 }
 
 impl Link {
-    /// True if a command waits to be sent.
-    fn may_begin(&self) -> bool {
-        self.begun < self.waiting.len()
+    /// True if a command waits to be sent, and no more than `max` are under way with it.
+    fn may_begin(&self, max: usize) -> bool {
+        self.begun < self.waiting.len().min(max)
     }
 
     /// Begins to send commands. No more than these cannot be taken back, and have a copy of their bytes here.
-    fn begin(&mut self, is_managed: bool) {
-        while self.output.bytes().len() < SEND_BYTES && self.may_begin() {
+    fn begin(&mut self, is_managed: bool, max: usize) {
+        while self.output.bytes().len() < SEND_BYTES && self.may_begin(max) {
             let Waiting { forward, end, .. } = &mut self.waiting[self.begun];
             if self.origin != forward.origin {
                 self.origin = forward.origin;

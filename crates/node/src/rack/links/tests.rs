@@ -16,7 +16,7 @@ use super::*;
 use crate::{
     memcache::{MemcacheSession, harness::Session, serve},
     ops::receiving::Receiving,
-    rack::{Owner, Rack},
+    rack::{Intent, Owner, Rack},
     tcp::{
         queue::VISIT_REQUESTS_MAX,
         registry::{Entry, Registry},
@@ -142,6 +142,10 @@ impl Rig {
     }
 }
 
+fn value(key: &str) -> String {
+    format!("VALUE {key} 0 1\r\nx\r\n")
+}
+
 #[test]
 fn a_command_is_late_however_many_leave_behind_it() {
     let mut rig = Rig::new(64);
@@ -198,4 +202,76 @@ fn late_commands_keep_no_memory_and_those_that_have_not_left_never_do() {
     assert!(rig.said().is_empty(), "a reply that comes too late is nobody's");
     rig.reply("STORED\r\n");
     assert_eq!(rig.said(), ["STORED\r\n"]);
+}
+
+#[test]
+fn a_line_of_keys_of_which_a_part_fails_is_one_error() {
+    let mut rig = Rig::new(64);
+    let [a, b, c, d] = [0, 1, 2, 3].map(|at| rig.keys[at].clone());
+    let failed = "SERVER_ERROR out of memory writing get response\r\n";
+    let [of_a, of_b, of_d] = [&a, &b, &d].map(|key| format!("{}END\r\n", value(key)));
+    for (replies, expected) in [
+        ([&*of_d, &of_a, &of_b, "END\r\n"], format!("MN\r\n{of_d}MN\r\n{}{of_b}", value(&a))),
+        ([&*of_d, &of_a, failed, "END\r\n"], format!("MN\r\n{of_d}MN\r\n{failed}")),
+        ([failed, failed, &of_b, failed], format!("MN\r\n{failed}MN\r\n{failed}")),
+    ] {
+        rig.say(&format!("mn\r\nget {d}\r\nmn\r\nget {a} {b} {c}\r\n"));
+        rig.read();
+        replies.iter().for_each(|reply| rig.reply(reply));
+        assert_eq!(rig.said(), [expected]);
+    }
+}
+
+#[test]
+fn the_rest_of_a_line_that_has_failed_is_passed_over() {
+    let mut rig = Rig::new(64);
+    let input = format!("get {}\r\nversion\r\n", rig.keys.join(" "));
+    let consumed = rig.say_within(&input, 2);
+    rig.pass(TIMEOUT);
+    let Answered { mut connection, then, .. } = rig.answers().remove(0);
+    assert!(matches!(then, Next::Yield));
+    assert_eq!(connection.output.bytes(), LATE.as_bytes());
+    let session::Session::Memcache(state) = &mut connection.session else { panic!("it was another one") };
+    let rest = &input.as_bytes()[consumed..];
+    let mut tx = Vec::new();
+    let (more, _) =
+        rig.session.in_rack(&rig.view, |cx| serve(cx, state, rest, &mut { VISIT_REQUESTS_MAX }, &mut tx));
+    assert_eq!(more, rest.len());
+    assert!(tx.starts_with(b"VERSION "), "{}", String::from_utf8_lossy(&tx));
+}
+
+#[test]
+fn no_value_follows_a_line_that_has_failed() {
+    let mut rig = Rig::new(64);
+    let is_own = |key: &String| rig.view.elsewhere(key.as_bytes(), || Intent::Read).is_none();
+    let own = (0..).map(|number| format!("own{number}")).find(is_own).unwrap();
+    // So large that it is sent from its item.
+    assert_eq!(rig.session.say(&format!("set {own} 0 0 2000\r\n{}\r\n", "x".repeat(2000))), "STORED\r\n");
+    rig.say(&format!("get {} {own}\r\n", rig.keys[0]));
+    rig.pass(TIMEOUT);
+    let Answered { connection, then, .. } = rig.answers().remove(0);
+    assert!(matches!(then, Next::Yield));
+    assert_eq!(connection.output.bytes(), LATE.as_bytes());
+}
+
+#[test]
+fn reads_wait_for_others_under_way() {
+    const WAITING_MAX: usize = 3;
+    let mut rig = Rig::new(WAITING_MAX);
+    rig.say(&format!("get {}\r\n", rig.keys.join(" ")));
+    let mut received = Vec::new();
+    for (at, key) in rig.keys.clone().iter().enumerate() {
+        received.extend(rig.read());
+        let asked = received.windows(END_OF_FORWARD.len()).filter(|bytes| *bytes == END_OF_FORWARD).count();
+        assert_eq!(asked, (at + WAITING_MAX).min(rig.keys.len()));
+        rig.reply(&format!("{}END\r\n", value(key)));
+        rig.pass(Duration::ZERO);
+    }
+    let values: String = rig.keys.iter().map(|key| value(key)).collect();
+    assert_eq!(rig.said(), [format!("{values}END\r\n")]);
+    // They do not wait for ever.
+    rig.say(&format!("get {}\r\n", rig.keys.join(" ")));
+    rig.pass(TIMEOUT);
+    assert_eq!(rig.said(), [LATE]);
+    assert_eq!(rig.links.under_way, WAITING_MAX);
 }
