@@ -156,6 +156,50 @@ fn a_stopped_node_is_read_and_its_writers_are_told() {
 }
 
 #[test]
+fn a_stopped_node_takes_nothing_from_clients_of_others() {
+    let rack = Rack::up(2, &["--unit-size", "1", "--", "--rack-timeout", "300ms"]);
+    let [own, other] = [0, 1].map(|node| rack.key_of(node));
+    let mut client = rack.client(0);
+    insist(|| client.set(&own, b"here"), |said| said == "STORED");
+    rack.signal(1, Signal::STOP);
+    // The error is the whole reply to a line of keys.
+    let late = "SERVER_ERROR node 1 of the rack is late; the command may be done";
+    assert_eq!(client.ask(&format!("get {own} {other} {own}\r\nmn")).unwrap(), late);
+    assert_eq!(client.line().unwrap(), "MN");
+    // More than the memory for values that arrive.
+    let value = vec![b'v'; 1_000_000];
+    let set = [format!("set {other} 0 0 {}\r\n", value.len()).as_bytes(), &value, b"\r\n"].concat();
+    let mut clients: Vec<Client> = (0..12).map(|_| rack.client(0)).collect();
+    for _ in 0..3 {
+        clients.iter_mut().for_each(|client| client.send(&set).unwrap());
+        let said: Vec<String> = clients.iter_mut().map(|client| client.line().unwrap()).collect();
+        assert!(said.iter().any(|line| line == late), "{said:?}");
+        assert_eq!(client.set(&own, &value).unwrap(), "STORED", "after {said:?}");
+    }
+    rack.signal(1, Signal::CONT);
+}
+
+#[test]
+fn lines_of_many_keys_wait_for_others_under_way() {
+    let rack = Rack::up(2, &["--unit-size", "1", "--", "--rack-waiting", "8"]);
+    let keys: Vec<String> = (0..300).map(|key| format!("k{key}")).collect();
+    let mut clients: Vec<Client> = (0..16).map(|_| rack.client(0)).collect();
+    for key in &keys {
+        assert_eq!(clients[0].set(key, b"value").unwrap(), "STORED");
+    }
+    let line = format!("get {}\r\n", keys.join(" "));
+    clients.iter_mut().for_each(|client| client.send(&line).unwrap());
+    for client in &mut clients {
+        for key in &keys {
+            assert_eq!(client.line().unwrap(), format!("VALUE {key} 0 5"));
+            assert_eq!(client.line().unwrap(), "value");
+        }
+        assert_eq!(client.line().unwrap(), "END");
+    }
+    assert!(stat(&mut clients[0], "forward_parked") > 0, "the control: all had room");
+}
+
+#[test]
 fn a_killed_or_stopped_node_is_read_and_comes_back_with_its_items() {
     lose_and_find(Rack::up(3, &[]));
 }

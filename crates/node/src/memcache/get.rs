@@ -39,7 +39,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
         Found::Cold(cold) => return next_of(cold, (lookup.hash, key), Reply::LOUD, tx),
         Found::AskOwner(owner) => {
             // Its value may be large.
-            let forward = Forward { is_large: true, ..Forward::to(owner) };
+            let forward = Forward { is_large: true, is_read: touch.is_none(), ..Forward::to(owner) };
             cx.holes.push(tx.len(), Some(lookup.hash), forward);
         }
     }

@@ -34,7 +34,8 @@ pub(super) fn execute<M: Mode, P: Placement>(
     requests_left: &mut usize,
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
-    let line = Line { request, with_cas: matches!(command.reply, Reply::Classic { with_cas: true, .. }) };
+    let with_cas = matches!(command.reply, Reply::Classic { with_cas: true, .. });
+    let line = Line { request, with_cas, begin: tx.len() };
     let resume = |keys: Tokens<'_>| Resume {
         touch: request.touch,
         with_cas: line.with_cas,
@@ -109,6 +110,8 @@ enum Stop<M: Mode> {
 struct Line<'a> {
     request: GetMany<'a>,
     with_cas: bool,
+    /// Where its reply begins in the transmit buffer.
+    begin: usize,
 }
 
 impl Line<'_> {
@@ -184,7 +187,7 @@ impl Line<'_> {
     ) {
         if !self.request.ends_badly {
             let forward = remote::one_of_many(owner, wanted.key, self.request.touch, self.with_cas);
-            cx.holes.push(tx.len(), Some(wanted.lookup.hash), forward);
+            cx.holes.push_key((tx.len(), self.begin), wanted.lookup.hash, forward);
         }
     }
 }

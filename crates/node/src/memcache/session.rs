@@ -15,7 +15,7 @@ pub(crate) struct MemcacheSession {
     pub(crate) limits: Limits,
     /// Bytes of replies after which they are sent before another request is executed.
     pub(crate) replies_bytes_max: usize,
-    /// Bytes still to be received and discarded: the value of a refused storage command.
+    /// Bytes still to be received and discarded: the value of a refused storage command, or keys of a line that has failed.
     pub(super) swallow_bytes: u64,
     /// The rest of a multi-key GET that has paused.
     pub(crate) resume: Option<Resume>,
@@ -99,6 +99,12 @@ impl MemcacheSession {
         let mut packet = Vec::new();
         super::binary::fail(binary::Reply::NOOP, text, &mut packet);
         packet
+    }
+
+    /// Lets nothing more of a line of keys that has paused be answered.
+    pub(crate) fn pass_over_line(&mut self) {
+        let unread = self.resume.take().map_or(0, |line| line.unread_bytes());
+        self.swallow_bytes += unread as u64;
     }
 
     /// Discards the bytes of a refused value at the front of `input`; returns their number.

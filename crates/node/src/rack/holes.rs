@@ -12,6 +12,8 @@ pub(crate) struct Hole {
     pub(crate) at: usize,
     /// Its key; `None` if it has none.
     hash: Option<KeyHash>,
+    /// Where the reply to its line of keys begins, if it stands for one of them.
+    pub(crate) line: Option<usize>,
     pub(crate) forward: Forward,
 }
 
@@ -41,7 +43,12 @@ impl Holes {
 
     /// Adds a command whose reply belongs at `at`.
     pub(crate) fn push(&mut self, at: usize, hash: Option<KeyHash>, forward: Forward) {
-        self.0.push(Hole { at, hash, forward });
+        self.0.push(Hole { at, hash, line: None, forward });
+    }
+
+    /// Adds one for a key of a line, whose reply begins at `line`. The line is the last command of its burst.
+    pub(crate) fn push_key(&mut self, (at, line): (usize, usize), hash: KeyHash, forward: Forward) {
+        self.0.push(Hole { at, hash: Some(hash), line: Some(line), forward });
     }
 
     /// Lets replies come at `end` at the latest: those around them are dropped.
@@ -71,7 +78,7 @@ pub(crate) struct Forwards<M: Mode> {
 impl<M: Mode> Forwards<M> {
     /// One command, behind no other replies.
     pub(crate) fn one(forward: Forward) -> Self {
-        Self { holes: vec![Hole { at: 0, hash: None, forward }], then: Next::Continue }
+        Self { holes: vec![Hole { at: 0, hash: None, line: None, forward }], then: Next::Continue }
     }
 }
 

@@ -1,5 +1,8 @@
 //! A worker's connections to the other nodes, over which it forwards commands.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
     collections::VecDeque,
     io,
@@ -23,7 +26,11 @@ use super::{
 use crate::{
     ops::{Admin, Next, receiving::ReceivePermit},
     server::control::Seldom,
-    tcp::connection::{Buffer, Connection, Stream},
+    tcp::{
+        connection::{Buffer, Connection, Stream},
+        queue::VISIT_REQUESTS_MAX,
+        session::Session,
+    },
     tracking::Origin,
 };
 
@@ -43,6 +50,8 @@ const LINE_EVERY: Duration = Duration::from_secs(60);
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Bytes of a reply from which on it needs a permit.
 const FREE_BYTES: usize = 64 << 10;
+/// Bytes from which on no more commands join those that are about to be sent.
+const SEND_BYTES: usize = 64 << 10;
 /// Receive calls on one link in one turn.
 const RECEIPTS_MAX: usize = 8;
 
@@ -103,10 +112,15 @@ struct Link {
     permit: Option<ReceivePermit>,
     /// True while a reply arrives for which there is no memory.
     drops: bool,
+    /// Those that are sent, or about to be, then the others.
     waiting: VecDeque<Waiting>,
+    /// How many are sent, or about to be: their bytes are on their way or in `output`.
+    begun: usize,
     /// The origin that the other end has for the commands behind.
     origin: Origin,
-    /// When bytes last moved.
+    /// Bytes that have left.
+    sent: u64,
+    /// When bytes of the oldest command, or of its reply, last moved.
     moved: Instant,
     /// When it may be tried again.
     retry: Instant,
@@ -130,6 +144,8 @@ struct Waiting {
     part: Option<PartId>,
     forward: Forward,
     since: Instant,
+    /// The bytes that have left once it has; 0 as long as it has not begun.
+    end: u64,
 }
 
 /// Names a batch, and the part of it that belongs to one command.
@@ -157,6 +173,42 @@ struct Part {
     reply: Vec<u8>,
     translate: Option<Translate>,
     command: Option<Id>,
+    /// Where the reply to its line of keys begins, as in [`Hole`].
+    line: Option<usize>,
+}
+
+impl Part {
+    /// True if it stands for a key of a line, and an error has come in place of its value.
+    fn has_failed(&self) -> bool {
+        self.line.is_some() && !self.reply.is_empty() && !self.reply.starts_with(b"VALUE ")
+    }
+}
+
+impl<M: Mode> Batch<M> {
+    /// Makes one error, that of a part, of the reply to a line of keys. A client takes an error for the end of a reply, and
+    /// would take what follows for the replies to its next commands.
+    #[cold]
+    fn end_line(&mut self, failed: usize) {
+        let error = std::mem::take(&mut self.parts[failed].reply);
+        let mut place = 0;
+        for (at, part) in self.parts.iter_mut().enumerate() {
+            let Some(line) = part.line else {
+                place += part.before.len();
+                continue;
+            };
+            part.before.truncate(line - place);
+            part.reply = error;
+            // No command of the burst is behind the line.
+            self.parts.truncate(at + 1);
+            break;
+        }
+        self.after.clear();
+        // Neither the value that was to follow nor the keys that are left are in the reply any more.
+        self.then = Next::Yield;
+        if let Session::Memcache(session) = &mut self.connection.session {
+            session.pass_over_line();
+        }
+    }
 }
 
 /// A connection whose commands are answered, and how it goes on.
@@ -213,7 +265,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
             permit: None,
             drops: false,
             waiting: VecDeque::new(),
+            begun: 0,
             origin: Origin::default(),
+            sent: 0,
             moved: now,
             retry: now,
             opening: None,
@@ -258,7 +312,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
 
     /// True if there are bytes to send that no socket has refused.
     pub(crate) fn has_unsent(&self) -> bool {
-        self.links.iter().any(|link| !link.is_blocked && !link.output.is_empty())
+        let may_send = |link: &Link| !link.output.is_empty() || link.may_begin(self.waiting_max);
+        self.links.iter().any(|link| !link.is_blocked && may_send(link))
     }
 
     /// The descriptor that is readable when a link may go on.
@@ -281,7 +336,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
             let before = replies[from..hole.at].to_vec();
             from = hole.at;
             let Forward { translate, command, .. } = &mut hole.forward;
-            Part { before, reply: Vec::new(), translate: translate.take(), command: *command }
+            let (translate, command) = (translate.take(), *command);
+            Part { before, reply: Vec::new(), translate, command, line: hole.line }
         };
         let parts: Vec<Part> = holes.iter_mut().map(part).collect();
         let (after, left) = (replies[from..].to_vec(), parts.len());
@@ -304,7 +360,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         since: Instant,
     ) {
         if let Some(divide) = forward.divide {
-            if forward.nodes.first().is_some_and(|node| self.is_full(*node, forward.is_large)) {
+            if forward.nodes.first().is_some_and(|node| self.is_full(*node, &forward)) {
                 return self.park(part, forward, (Failure::Busy, since), (rack, now));
             }
             let divided = divide(&forward.bytes, &|key| rack.destination_of(key));
@@ -323,18 +379,22 @@ impl<M: Mode, P: Poller> Links<M, P> {
         self.append(part, forward, (rack, now), since);
     }
 
-    /// True if no more commands may wait for a node.
-    fn is_full(&self, node: u16, is_large: bool) -> bool {
-        let link = self.links.get(usize::from(node) * LINKS_PER_NODE + usize::from(is_large));
-        link.is_some_and(|link| link.waiting.len() >= self.waiting_max)
+    /// True if no more commands may wait for a node. Those that read wait until others have their replies, as many as so
+    /// many clients may have under way.
+    fn is_full(&self, node: u16, forward: &Forward) -> bool {
+        let may_queue = forward.divide.is_none() && (forward.is_read || forward.is_part);
+        let max =
+            if may_queue { self.waiting_max.saturating_mul(VISIT_REQUESTS_MAX) } else { self.waiting_max };
+        let link = self.links.get(usize::from(node) * LINKS_PER_NODE + usize::from(forward.is_large));
+        link.is_some_and(|link| link.waiting.len() >= max)
     }
 
-    /// Appends a command to the output of the link to its first node. Or parks it, if its keys may move, or if it is divided
+    /// Appends a command to those of the link to its first node. Or parks it, if its keys may move, or if it is divided
     /// and too many are under way.
     fn append(
         &mut self,
         part: PartId,
-        mut forward: Forward,
+        forward: Forward,
         (rack, now): (&RackView<M>, Instant),
         since: Instant,
     ) {
@@ -345,7 +405,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             Some((Failure::Unsettled, may_move, &counters.forward_failed))
         } else if self.open(number, now).is_err() {
             Some((Failure::Unreachable, may_move, &counters.forward_failed))
-        } else if self.is_full(node, forward.is_large) {
+        } else if self.is_full(node, &forward) {
             Some((Failure::Busy, forward.divide.is_some(), &counters.forward_refused))
         } else {
             None
@@ -362,18 +422,10 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let link = &mut self.links[number];
         if link.waiting.is_empty() {
             link.moved = now;
+        } else if link.waiting.len() >= self.waiting_max {
+            counters.forward_parked.count();
         }
-        if link.origin != forward.origin {
-            link.origin = forward.origin;
-            link.output.append(&[&[ORIGIN_MARK][..], &forward.origin.0.to_le_bytes()].concat());
-        }
-        link.output.append(&forward.bytes);
-        link.output.append(forward.tail);
-        link.output.append(END_OF_FORWARD);
-        if forward.nodes.len() == 1 && !may_move {
-            forward.bytes = Vec::new();
-        }
-        link.waiting.push_back(Waiting { part: Some(part), forward, since });
+        link.waiting.push_back(Waiting { part: Some(part), forward, since, end: 0 });
         self.under_way += 1;
     }
 
@@ -437,14 +489,15 @@ impl<M: Mode, P: Poller> Links<M, P> {
         if entry.left > 0 {
             return;
         }
-        let Some(Batch { mut connection, parts, after, then, permits, .. }) = self.batches[batch].take()
-        else {
-            return;
-        };
+        let Some(mut filled) = self.batches[batch].take() else { return };
         self.free.push(batch);
+        if let Some(failed) = filled.parts.iter().position(Part::has_failed) {
+            filled.end_line(failed);
+        }
+        let Batch { mut connection, parts, after, then, permits, .. } = filled;
         let held_bytes = connection.output.bytes().len();
         let mut failed = Vec::new();
-        for Part { before, reply, translate, command } in parts {
+        for Part { before, reply, translate, command, .. } in parts {
             connection.output.append(&before);
             let reply = match translate {
                 Some(translate) => translate(&reply),
@@ -535,14 +588,22 @@ impl<M: Mode, P: Poller> Links<M, P> {
     fn send(&mut self, number: usize, rack: &RackView<M>, now: Instant) -> bool {
         let link = &mut self.links[number];
         let mut found = false;
-        while let Some(stream) = &mut link.stream
-            && !link.output.is_empty()
-            && !link.is_blocked
-        {
+        while !link.is_blocked && link.stream.is_some() {
+            if link.output.is_empty() {
+                link.begin(rack.is_managed(), self.waiting_max);
+            }
+            let Some(stream) = &mut link.stream else { break };
+            if link.output.is_empty() {
+                break;
+            }
             match stream.send(link.output.bytes()) {
                 Progress::Bytes(sent) => {
+                    // A node that is stopped is late also while others' commands leave.
+                    if link.waiting.front().is_some_and(|oldest| oldest.end > link.sent) {
+                        link.moved = now;
+                    }
+                    link.sent += sent as u64;
                     link.output.consume(sent);
-                    link.moved = now;
                     found = true;
                 }
                 Progress::Blocked => link.is_blocked = true,
@@ -593,7 +654,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         loop {
             let link = &mut self.links[number];
             let Some(end) = link.replies.find_end(&link.input[taken..])? else { break };
-            let Some(waiting) = link.waiting.pop_front() else {
+            let Some(waiting) = link.take_oldest() else {
                 // Nobody has asked.
                 return Err(BadReply);
             };
@@ -602,7 +663,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             self.under_way -= 1;
             let drops = std::mem::take(&mut link.drops);
             let permit = link.permit.take();
-            let Waiting { part: Some(part), mut forward, since } = waiting else { continue };
+            let Waiting { part: Some(part), mut forward, since, .. } = waiting else { continue };
             if drops {
                 let node = link.node;
                 self.fail(part, forward.is_silent, Failure::NoMemory, node);
@@ -649,7 +710,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         if is_refused {
             self.log.warn(node, now);
         }
-        for Waiting { part, forward, since } in std::mem::take(&mut self.links[number].waiting) {
+        for Waiting { part, forward, since, .. } in std::mem::take(&mut self.links[number].waiting) {
             self.under_way -= 1;
             match part {
                 Some(part)
@@ -675,15 +736,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
         }
         for number in 0..self.links.len() {
             let link = &mut self.links[number];
-            let mut late = Vec::new();
-            for waiting in &mut link.waiting {
-                // As long as bytes move, a large value is on its way.
-                if now.saturating_duration_since(waiting.since.max(link.moved)) < self.timeout {
-                    break;
-                }
-                late.extend(waiting.part.take().map(|part| (part, waiting.forward.is_silent)));
-            }
-            let node = link.node;
+            let (node, waiting) = (link.node, link.waiting.len());
+            let late = link.take_late(self.timeout, now);
+            self.under_way -= waiting - link.waiting.len();
             for (part, is_silent) in late {
                 counters.forward_late.count();
                 self.fail(part, is_silent, Failure::Late, node);
@@ -715,13 +770,62 @@ impl<M: Mode, P: Poller> Links<M, P> {
 }
 
 impl Link {
+    /// True if a command waits to be sent, and no more than `max` are under way with it.
+    fn may_begin(&self, max: usize) -> bool {
+        self.begun < self.waiting.len().min(max)
+    }
+
+    /// Begins to send commands. No more than these cannot be taken back, and have a copy of their bytes here.
+    fn begin(&mut self, is_managed: bool, max: usize) {
+        while self.output.bytes().len() < SEND_BYTES && self.may_begin(max) {
+            let Waiting { forward, end, .. } = &mut self.waiting[self.begun];
+            if self.origin != forward.origin {
+                self.origin = forward.origin;
+                self.output.append(&[&[ORIGIN_MARK][..], &forward.origin.0.to_le_bytes()].concat());
+            }
+            self.output.append(&forward.bytes);
+            self.output.append(forward.tail);
+            self.output.append(END_OF_FORWARD);
+            if forward.nodes.len() == 1 && !(is_managed && forward.follows_keys()) {
+                forward.bytes = Vec::new();
+            }
+            *end = self.sent + self.output.bytes().len() as u64;
+            self.begun += 1;
+        }
+    }
+
+    /// The oldest command that has been sent.
+    fn take_oldest(&mut self) -> Option<Waiting> {
+        self.begun = self.begun.checked_sub(1)?;
+        self.waiting.pop_front()
+    }
+
+    /// Takes the parts of the commands whose time is over, and whether each is silent. None of them keeps memory, of which
+    /// a node that is stopped would take ever more: those that have not begun are never sent. The others stay without it,
+    /// for their replies are to come; closed, the link would let newer commands overtake them.
+    fn take_late(&mut self, timeout: Duration, now: Instant) -> Vec<(PartId, bool)> {
+        // As long as bytes of the oldest one move, a large value is on its way.
+        let is_late = |one: &&Waiting| now.saturating_duration_since(one.since.max(self.moved)) >= timeout;
+        let late = self.waiting.iter().take_while(is_late).count();
+        let begun = self.begun.min(late);
+        let mut parts = Vec::new();
+        for Waiting { part, forward, .. } in self.waiting.iter_mut().take(begun) {
+            (forward.bytes, forward.permit) = Default::default();
+            parts.extend(part.take().map(|part| (part, forward.is_silent)));
+        }
+        for Waiting { part, forward, .. } in self.waiting.drain(begun..late) {
+            parts.extend(part.map(|part| (part, forward.is_silent)));
+        }
+        parts
+    }
+
     /// Closes the stream, and forgets what belonged to it; true if it was never open.
     fn reset(&mut self, now: Instant) -> bool {
         let is_refused = self.stream.take().is_some_and(|stream| !stream.is_open());
         if is_refused {
             self.retry = now + REFUSED_RETRY;
         }
-        (self.opening, self.origin) = (None, Origin::default());
+        (self.opening, self.origin, self.sent, self.begun) = (None, Origin::default(), 0, 0);
         (self.output, self.replies, self.drops, self.is_blocked) = Default::default();
         self.input = Vec::new();
         self.permit = None;

@@ -61,8 +61,8 @@ worker_counters! {
     forward_late,
     /// Forwarded commands refused because too many were under way.
     forward_refused,
-    /// Times that a command waited because its micro-shard changed hands, or its owner could not be reached; or one for many
-    /// keys, because too many were under way.
+    /// Times that a command waited because its micro-shard changed hands, or its owner could not be reached; or a read or one
+    /// for many keys, because too many were under way.
     forward_parked,
     /// Connections closed because this node lost the right to answer while it executed their commands, or before it could
     /// acknowledge their changes.
