@@ -22,6 +22,7 @@ mod remote;
 mod routes;
 mod stream;
 
+mod uniques;
 pub(crate) use attach::{Attacher, memory_path};
 pub(crate) use hearing::Hearing;
 pub(crate) use holes::{Forwards, Holes};

@@ -26,8 +26,6 @@ use super::{
 const CHANGES_MAX: usize = 1 << 18;
 /// Bursts, of one of which the first request is counted for its micro-shard.
 const SAMPLED_ONCE_IN: u32 = 16;
-/// Where the number of a node is in the CAS uniques that it gives: above it, they count.
-const CAS_SHIFT: u32 = 56;
 
 /// A micro-shard, and the other node at which a key of it is read or changed: [`NOWHERE`] while that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,11 +142,6 @@ impl<M: Mode> Rack<M> {
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         self.routes.raise();
         self.readers.news.tell_epoch(directory.epoch());
-    }
-
-    /// Lets this node give CAS uniques that no other one gives: an item that comes from there has another.
-    pub(crate) fn separate_uniques(&self, store: &Engine<M>) {
-        store.raise_cas((self.config.node as u64 + 1) << CAS_SHIFT);
     }
 
     /// The other nodes of this node's unit whose memory it reads.
