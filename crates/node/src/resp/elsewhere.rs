@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use minos_base::SizeClass;
+use minos_base::{Exptime, SizeClass};
 use minos_engine::Mode;
 use minos_proto::resp::{Flag, Id, Keys, Version, compose, unsigned};
 
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     ops::{Context, Fetch, Next, Placement},
-    rack::{Forward, Intent, NOT_OWNER, NOWHERE, Owner, RackView, Translate},
+    rack::{Flushing, Forward, Intent, NOT_OWNER, NOWHERE, Owner, RackView, Translate},
 };
 
 /// Redis Cluster's words.
@@ -399,32 +399,32 @@ impl Own {
     }
 }
 
-/// FLUSHALL and FLUSHDB, at all nodes one after another.
+/// FLUSHALL and FLUSHDB, at all nodes.
 fn flush<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     rack: &RackView<M>,
-    session: &RespSession,
+    session: &mut RespSession,
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     if !cx.holes.is_empty() {
         return pause(Next::Yield);
     }
-    let start = tx.len();
-    server::flush(cx, call, tx)?;
-    let nodes = rack.flushed();
-    if nodes.is_empty() {
+    let progress = &mut session.progress;
+    if let Some(flushing) = progress.flushing.take_if(|flushing| flushing.is_over()) {
+        if let Some(line) = flushing.failure() {
+            return fail(Failure(error_of(line).into()));
+        }
+        tx.extend_from_slice(compose::OK);
         return Ok(());
     }
+    let start = tx.len();
+    server::flush(cx, call, tx)?;
     tx.truncate(start);
-    let answered = |said: &[u8]| if said == b"OK\r\n" { compose::OK.to_vec() } else { reply_of(said) };
-    let (bytes, translate) = (b"flush_all\r\n".to_vec(), Some(translated(session, answered)));
-    cx.holes.push(
-        tx.len(),
-        None,
-        Forward { bytes, translate, command: Some(call.spec.id), ..Forward::to_all(nodes) },
-    );
-    end(Next::Yield)
+    let flushing = progress.flushing.get_or_insert_with(|| Flushing::new(rack));
+    flushing.go_round(rack, Exptime(0), (&mut cx.holes, start));
+    progress.done = 1;
+    pause(Next::Yield)
 }
 
 /// DBSIZE: the sum of all nodes'.

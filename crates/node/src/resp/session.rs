@@ -8,6 +8,7 @@ use minos_proto::resp::{Limits, Version};
 use super::{elsewhere::Own, serve::CHECKED, tracking::Tracked};
 use crate::{
     access::Guard,
+    rack::Flushing,
     server::pause::{Pause, Paused},
 };
 
@@ -77,6 +78,8 @@ pub(super) struct Progress {
     pub(super) found: Vec<u8>,
     /// The reply of another node to a step of a walk, once it is there.
     pub(super) asked: Option<Arc<OnceLock<Vec<u8>>>>,
+    /// The flush of all nodes that is under way.
+    pub(super) flushing: Option<Flushing>,
     /// This node's part of a command that is divided among nodes, if that has paused.
     pub(super) own: Option<Box<Own>>,
 }
