@@ -116,6 +116,19 @@ pub(super) struct Transaction {
     /// Bytes of them that are executed.
     pub(super) executed_bytes: usize,
     pub(super) watched: Vec<Watched>,
+    /// How many were watched before the last WATCH.
+    pub(super) watched_before: usize,
+}
+
+impl Transaction {
+    /// Forgets the keys of the last WATCH if it has failed: an owner of some has told no CAS unique, and its client knows
+    /// that. To be called once all replies to it are there.
+    pub(super) fn forget_failed(&mut self) {
+        let last = self.watched.get(self.watched_before..).unwrap_or_default();
+        if last.iter().any(|watched| watched.unique.known().is_none()) {
+            self.watched.truncate(self.watched_before);
+        }
+    }
 }
 
 /// A key that EXEC depends on.
