@@ -19,7 +19,7 @@ use crate::{
     mode::Mode,
     owner::Owner,
     plan::Plan,
-    saved::{CLOCK_BASE, VERSIONS},
+    saved::{CLOCK_BASE, PROCESS, VERSIONS},
     store::{Engine, Writing},
 };
 use minos_region::{Memory, Opened};
@@ -118,6 +118,14 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Sets [`Engine::clock_base`]. To be called before any item with an expiry is stored.
     pub fn set_clock_base(&self, clock_base: u64) {
         self.saved().word(self.memory().region(), CLOCK_BASE).store(clock_base, Release);
+    }
+
+    /// Numbers this process: `number`, or a higher one if an earlier process that had the table has that or one above.
+    pub fn number_process(&self, number: u64) -> u64 {
+        let last = self.saved().word(self.memory().region(), PROCESS);
+        let number = number.max(last.load(Relaxed).saturating_add(1));
+        last.store(number, Relaxed);
+        number
     }
 
     /// False if the table goes with this process: it has no file, and no keeper, or none any more.

@@ -99,6 +99,7 @@ fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     assert_eq!(opening, Opening::Created);
     engine.set_clock_base(1_700_000_000);
     let cas_max = (0..1000).map(|number| set(&engine, number, 0)).max().unwrap();
+    assert_eq!([5, 3].map(|number| engine.number_process(number)), [5, 6]);
     for number in (0..1000).step_by(3) {
         set(&engine, number, 1);
     }
@@ -117,6 +118,7 @@ fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     assert!(all(&engine, 1000) == before);
     assert_eq!(engine.clock_base(), 1_700_000_000);
     let now = engine.stats();
+    assert_eq!([2, 20].map(|number| engine.number_process(number)), [7, 20]);
     assert_eq!(
         (now.items, now.key_bytes, now.value_bytes),
         (stats.items, stats.key_bytes, stats.value_bytes)

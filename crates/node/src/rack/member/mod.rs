@@ -128,7 +128,9 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let terms = terms(managed.lease).map_err(io::Error::other)?;
         let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = ServerId(rack.config.node as u32);
-        let member = Member::new(id, began.as_micros() as u64, &words, terms, timing);
+        // A clock may have been set back since an earlier process, above which others must place this one.
+        let incarnation = shared.store.number_process(began.as_micros() as u64);
+        let member = Member::new(id, incarnation, &words, terms, timing);
         let (transport, visitors) =
             Transport::new(managed, Arc::clone(&shared.stop), sender, (calls, serving))?;
         shared.store.raise_cas(uniques(rack.config.node, began).start);
