@@ -193,7 +193,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             drop(engine);
             return Self::begin_anew(config, plan, path, reason);
         }
-        match engine.survey(&mut tokens, is_closed) {
+        match engine.survey(&mut tokens, Survey::new(is_closed, config.uniques.clone())) {
             Ok(opening) => {
                 saved.put_shape(&engine, config);
                 if !is_closed {
@@ -228,8 +228,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 
     /// Checks the whole table, and repairs one that was not closed.
-    fn survey(&mut self, tokens: &mut [A::Token], is_closed: bool) -> Result<Opening, String> {
-        let mut survey = Survey::new(is_closed);
+    fn survey(&mut self, tokens: &mut [A::Token], mut survey: Survey) -> Result<Opening, String> {
+        let is_closed = survey.is_closed;
         for (partition, token) in self.partitions.iter().zip(tokens) {
             let writer = A::enter(&partition.writer, token);
             let mut writing = Writing { engine: self, partition, writer };

@@ -22,7 +22,7 @@ mod readers;
 mod remote;
 mod routes;
 mod stream;
-mod uniques;
+pub(crate) mod uniques;
 
 pub(crate) use attach::{Attacher, memory_path};
 pub(crate) use flushing::Flushing;

@@ -16,7 +16,7 @@ const ZERO: Duration = Duration::from_secs(1_767_225_600);
 
 /// The uniques that a node may give which begins at this time since 1970: no other node gives them, and it has given none
 /// of them before.
-pub(super) fn uniques(node: usize, unix: Duration) -> Range<u64> {
+pub fn uniques(node: usize, unix: Duration) -> Range<u64> {
     let us = unix.saturating_sub(ZERO).as_micros() as u64;
     let time = us.wrapping_mul(UNIQUES_PER_US) & ((1 << NODE_SHIFT) - 1);
     let first = (node as u64) << NODE_SHIFT;
