@@ -2,6 +2,7 @@
 
 use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};
 use minos_region::{Backing, MapError, Nodes};
+use std::ops::Range;
 
 /// Most partitions of a store: as many as the key hash keeps bits for.
 const PARTITIONS_MAX: u32 = 1 << PARTITION_BITS_MAX;
@@ -94,6 +95,9 @@ pub struct StoreConfig {
     pub tier: TierConfig,
     /// Micro-shards whose ownership the region shows to readers in other processes; 0 for none.
     pub micro_shards: u32,
+    /// The CAS uniques that the table may give, of which it has given none before it is opened, if items of other tables
+    /// come here with theirs. What other uniques are found then tells nothing of its own.
+    pub uniques: Option<Range<u64>>,
     /// Highest bits of the key hash that chose this table among several, and that this table ignores: 0
     /// unless each of 2^n threads has a table of its own. Together with the partition's bits at most 16.
     pub shard_bits: u32,
@@ -125,6 +129,7 @@ impl StoreConfig {
             prefetch_depth: BURST_MAX,
             tier: TierConfig::default(),
             micro_shards: 0,
+            uniques: None,
             shard_bits: 0,
             owners: 1,
             direction_seed: 0,

@@ -19,7 +19,7 @@ use crate::{
     mode::Mode,
     owner::Owner,
     plan::Plan,
-    saved::{CLOCK_BASE, VERSIONS},
+    saved::{CLOCK_BASE, PROCESS, VERSIONS},
     store::{Engine, Writing},
 };
 use minos_region::{Memory, Opened};
@@ -120,6 +120,14 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.saved().word(self.memory().region(), CLOCK_BASE).store(clock_base, Release);
     }
 
+    /// Numbers this process: `number`, or a higher one if an earlier process that had the table has that or one above.
+    pub fn number_process(&self, number: u64) -> u64 {
+        let last = self.saved().word(self.memory().region(), PROCESS);
+        let number = number.max(last.load(Relaxed).saturating_add(1));
+        last.store(number, Relaxed);
+        number
+    }
+
     /// False if the table goes with this process: it has no file, and no keeper, or none any more.
     pub fn is_lasting(&self) -> bool {
         self.memory().is_lasting()
@@ -185,7 +193,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             drop(engine);
             return Self::begin_anew(config, plan, path, reason);
         }
-        match engine.survey(&mut tokens, is_closed) {
+        match engine.survey(&mut tokens, Survey::new(is_closed, config.uniques.clone())) {
             Ok(opening) => {
                 saved.put_shape(&engine, config);
                 if !is_closed {
@@ -220,8 +228,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 
     /// Checks the whole table, and repairs one that was not closed.
-    fn survey(&mut self, tokens: &mut [A::Token], is_closed: bool) -> Result<Opening, String> {
-        let mut survey = Survey::new(is_closed);
+    fn survey(&mut self, tokens: &mut [A::Token], mut survey: Survey) -> Result<Opening, String> {
+        let is_closed = survey.is_closed;
         for (partition, token) in self.partitions.iter().zip(tokens) {
             let writer = A::enter(&partition.writer, token);
             let mut writing = Writing { engine: self, partition, writer };

@@ -7,6 +7,7 @@
 //! word 3   bits of the key hash      word 9   next bucket that is freed of what dangles
 //!                                    word 10  records on flash up to this sequence were flushed
 //!                                    word 11  newest journal on flash; the table's, right at any time
+//!                                    word 12  number of the last process; the table's, right at any time
 //! ```
 //!
 //! Words 0 to 3 are the table's, and only those of the first partition are used; they are right at any time.
@@ -28,6 +29,7 @@ pub(crate) const SWEEP: [u64; 3] = [6, 7, 8];
 pub(crate) const SCANNED: u64 = 9;
 pub(crate) const FLUSHED: u64 = 10;
 pub(crate) const FLASH_JOURNAL: u64 = 11;
+pub(crate) const PROCESS: u64 = 12;
 
 /// Chains have versions, so that it is known which of them were being written.
 pub(crate) const KEPT: u64 = 1;

@@ -389,6 +389,7 @@ impl ServeOptions {
         config.owners = self.workers() as u32;
         config.direction_seed = random_seed();
         config.micro_shards = self.rack.micro_shards();
+        config.uniques = self.rack.uniques();
         config.value_bytes_max = self.value_bytes_max();
         config.eviction = self.evict().into();
         config.large_bytes_min = self.large_reserve.map(|size| size.0);

@@ -1,11 +1,17 @@
 //! The options of a node of a rack.
 
-use std::{net::SocketAddr, path::PathBuf, str::FromStr, time::Duration};
+use std::{
+    net::SocketAddr,
+    ops::Range,
+    path::PathBuf,
+    str::FromStr,
+    time::{Duration, SystemTime},
+};
 
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use minos_net::Address;
-use minos_node::config::{Acknowledge, Managed, RackConfig, RackNode};
+use minos_node::config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode, uniques};
 
 use crate::{secret::read_all, time::parse_time};
 
@@ -181,6 +187,12 @@ impl RackOptions {
     /// Micro-shards whose owners the memory shows.
     pub(super) fn micro_shards(&self) -> u32 {
         if self.rack.is_some() { self.micro_shards } else { 0 }
+    }
+
+    /// CAS uniques that the node may give, if items move between nodes.
+    pub(super) fn uniques(&self) -> Option<Range<u64>> {
+        let node = self.node.filter(|&node| node < NODES_MAX && !self.coordinator.is_empty())?;
+        Some(uniques(node, SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
     }
 }
 

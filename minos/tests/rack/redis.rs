@@ -1,5 +1,6 @@
 //! Redis' clients of a rack: one store from any node, and exact counts while micro-shards move.
 
+mod all;
 #[path = "../resp_differential/cold.rs"]
 mod cold;
 mod keys;

@@ -3,7 +3,7 @@
 use crate::{config::StoreConfig, item::ItemState, parts::Parts, slot::Slot, store::Writing};
 use minos_region::{ChunkKind, Memory, Offset, UsedChunk};
 use minos_sync::Access;
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::Range};
 
 /// The parts of reopening in which the modes differ.
 pub(crate) trait Reopen: Parts {
@@ -65,6 +65,8 @@ pub(crate) trait Reopen: Parts {
 pub(crate) struct Survey {
     /// True if the table was closed, so that any inconsistency is an error.
     pub(crate) is_closed: bool,
+    /// As [`StoreConfig::uniques`].
+    pub(super) uniques: Option<Range<u64>>,
     pub(super) items: u64,
     pub(super) dropped: u64,
     used: Vec<UsedChunk>,
@@ -73,8 +75,8 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    pub(crate) fn new(is_closed: bool) -> Self {
-        Self { is_closed, items: 0, dropped: 0, used: Vec::new(), extents: HashSet::new() }
+    pub(crate) fn new(is_closed: bool, uniques: Option<Range<u64>>) -> Self {
+        Self { is_closed, uniques, items: 0, dropped: 0, used: Vec::new(), extents: HashSet::new() }
     }
 
     /// Items that were found, and items that were dropped.

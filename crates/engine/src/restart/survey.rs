@@ -45,7 +45,8 @@ enum Verdict {
 
 struct Found<E> {
     entries: E,
-    cas_max: u64,
+    /// The highest CAS unique that the table itself may have given.
+    cas_max: Option<u64>,
     /// Items of the current chain, with the hashes of their keys.
     chain: Vec<(KeyHash, Offset)>,
     places: Vec<Place>,
@@ -66,7 +67,8 @@ impl Survey {
         let mut spares = self.chains(writing)?;
         self.free_spares(writing, &mut spares)?;
         let entries = M::entries(writing, self)?;
-        let mut found = Found { entries, cas_max: 0, chain: Vec::new(), places: Vec::new(), hid: Vec::new() };
+        let mut found =
+            Found { entries, cas_max: None, chain: Vec::new(), places: Vec::new(), hid: Vec::new() };
         for number in 0..index.buckets(region) {
             self.chain(writing, index.bucket(region, number), &mut found)?;
         }
@@ -81,8 +83,34 @@ impl Survey {
         if self.is_closed {
             return writing.partition.saved.restore(writing);
         }
-        resume(writing, found.cas_max);
+        self.resume(writing, found.cas_max);
         Ok(())
+    }
+
+    /// Restores a writer after a repair, which leaves no flushed items.
+    fn resume<M: Mode, A: Access>(&self, writing: &mut Writing<'_, M, A>, cas_max: Option<u64>) {
+        let region = writing.region();
+        let Writing { partition, writer, .. } = writing;
+        let saved = partition.saved.word(region, CAS_NEXT);
+        match (cas_max.max(self.own_cas(saved.load(Relaxed))), &self.uniques) {
+            // It has given none of these yet. To leave some out would take them from tables that begin later.
+            (None, Some(uniques)) => writer.raise_cas(uniques.start),
+            (cas_max, _) => {
+                let turns = cas_max.unwrap_or_default() / writer.cas_step + 1 + CAS_SKIPPED;
+                writer.cas_next = turns * writer.cas_step + partition.number as u64;
+            }
+        }
+        // Saved at once, in case the next start is a repair too.
+        saved.store(writer.cas_next, Relaxed);
+        // Everything older was removed.
+        let generation = partition.index.generation(region).number();
+        writer.sweep = Progress { bucket: 0, pass_generation: generation, clean_generation: generation };
+    }
+
+    /// A CAS unique, if the table itself may have given it.
+    fn own_cas(&self, cas: u64) -> Option<u64> {
+        let is_own = self.uniques.as_ref().map_or(cas <= CAS_OWN_MAX, |own| own.contains(&cas));
+        is_own.then_some(cas)
     }
 
     /// Something is wrong: that is the end if the table was closed.
@@ -149,7 +177,7 @@ impl Survey {
             let slot = place.slot(region);
             match self.judge(writing, place, found) {
                 Verdict::Item(state) => {
-                    found.cas_max = found.cas_max.max(own_cas(state.cas()));
+                    found.cas_max = found.cas_max.max(self.own_cas(state.cas()));
                     partition.counts.add_again(&state);
                     continue;
                 }
@@ -302,23 +330,4 @@ pub(super) fn mark_free_spares<M: Mode, A: Access>(writing: &Writing<'_, M, A>) 
         words[1..].iter().for_each(|word| word.store(FREE_SLOT, Relaxed));
         next = words[0].load(Relaxed);
     }
-}
-
-/// Restores a writer after a repair, which leaves no flushed items.
-fn resume<M: Mode, A: Access>(writing: &mut Writing<'_, M, A>, cas_max: u64) {
-    let region = writing.region();
-    let Writing { partition, writer, .. } = writing;
-    let cas_max = cas_max.max(own_cas(partition.saved.word(region, CAS_NEXT).load(Relaxed)));
-    let turns = cas_max / writer.cas_step + 1 + CAS_SKIPPED;
-    writer.cas_next = turns * writer.cas_step + partition.number as u64;
-    // Saved at once, in case the next start is a repair too.
-    partition.saved.word(region, CAS_NEXT).store(writer.cas_next, Relaxed);
-    // Everything older was removed.
-    let generation = partition.index.generation(region).number();
-    writer.sweep = Progress { bucket: 0, pass_generation: generation, clean_generation: generation };
-}
-
-/// A CAS unique, if the table itself may have given it.
-fn own_cas(cas: u64) -> u64 {
-    if cas <= CAS_OWN_MAX { cas } else { 0 }
 }

@@ -7,6 +7,7 @@ use minos_engine::{
 use std::{
     collections::BTreeMap,
     fs::OpenOptions,
+    ops::Range,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -98,6 +99,7 @@ fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     let (engine, opening) = Engine::<M, A>::open(&config).unwrap();
     assert_eq!(opening, Opening::Created);
     engine.set_clock_base(1_700_000_000);
+    assert_eq!([5, 3].map(|number| engine.number_process(number)), [5, 6]);
     let cas_max = (0..1000).map(|number| set(&engine, number, 0)).max().unwrap();
     for number in (0..1000).step_by(3) {
         set(&engine, number, 1);
@@ -116,6 +118,7 @@ fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     engine.check().unwrap();
     assert!(all(&engine, 1000) == before);
     assert_eq!(engine.clock_base(), 1_700_000_000);
+    assert_eq!([2, 20].map(|number| engine.number_process(number)), [7, 20]);
     let now = engine.stats();
     assert_eq!(
         (now.items, now.key_bytes, now.value_bytes),
@@ -402,6 +405,35 @@ fn is_repaired<M: Mode>(is_lossy: bool) {
         engine.check().unwrap();
         set(&engine, 2, round);
     }
+}
+
+/// Items of other tables have uniques of theirs. What is left out above its own would be above what a table gives that
+/// begins soon after, with new memory.
+#[test]
+fn a_repaired_table_goes_on_among_its_own_uniques() {
+    const OWN: Range<u64> = 1 << 57..2 << 57;
+    let place = Place::new();
+    let open = |from: u64| {
+        let config = StoreConfig { uniques: Some(from..OWN.end), ..place.config(16 << 20) };
+        Store::<Crcw>::open(&config).unwrap().0
+    };
+    let store = open(OWN.start);
+    store.raise_cas(OWN.start);
+    for number in 0..1000 {
+        set(&store, number, 0);
+        let (key, theirs) = (key(1000 + number), ItemMeta { cas: Some(OWN.end + number), ..meta(number) });
+        store.entry(store.hash(&key), &key, 5).insert(&[b"value"], theirs).unwrap();
+    }
+    drop(store);
+    let later = OWN.start + (1 << 40);
+    let store = open(later);
+    let given: Vec<u64> = (0..1000).map(|number| set(&store, number, 1)).collect();
+    assert!(given.iter().all(|unique| (later..later + 10_000).contains(unique)));
+    drop(store);
+    // Before what it has given: a clock was set back.
+    let store = open(OWN.start);
+    let again: Vec<u64> = (0..1000).map(|number| set(&store, number, 2)).collect();
+    assert!(again.iter().all(|unique| (later + (1 << 32)..later + (1 << 40)).contains(unique)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::{
     session::{Executed, MemcacheSession, Unread},
 };
 use crate::ops::{self, Context, Fetch, Next, Placement, Prefixes};
-use crate::rack::Forward;
+use crate::rack::Flushing;
 
 /// Buckets of which items are listed in one step.
 const DUMP_BUCKETS: usize = 16;
@@ -87,6 +87,10 @@ pub(super) fn flush<M: Mode, P: Placement, R: Answer>(
     if !cx.holes.is_empty() {
         return Some(Executed::BEHIND_HOLES);
     }
+    if let Some(flushing) = session.flushing.take_if(|flushing| flushing.is_over()) {
+        command.reply.refused(flushing.failure()?, tx);
+        return Some(Executed::DONE);
+    }
     if M::Access::IS_BY_THREAD {
         let next = ops::flush_in_turn(cx, delay, &mut session.flushed);
         return next.map(|worker| Executed::then(Next::Owner(worker)));
@@ -94,18 +98,11 @@ pub(super) fn flush<M: Mode, P: Placement, R: Answer>(
     if let Some(emptying) = ops::flush(cx, delay) {
         return Some(Executed::then(Next::Fetch(Box::new(Fetch::of_emptying(emptying)))));
     }
-    // All nodes are one store. The reply of the last one is the client's.
-    let nodes = cx.rack.filter(|_| !session.is_peer).map(|rack| rack.flushed())?;
-    if nodes.is_empty() {
-        return None;
-    }
-    let mut forward = Forward::to_all(nodes);
-    if let Err(line) = R::forward(command, &mut forward) {
-        command.reply.refused(line, tx);
-        return Some(Executed::DONE);
-    }
-    cx.holes.push(tx.len(), None, forward);
-    Some(Executed { next: Next::Yield, unread: Unread::Nothing })
+    // All nodes are one store.
+    let rack = cx.rack.filter(|_| !session.is_peer)?;
+    let flushing = session.flushing.get_or_insert_with(|| Flushing::new(rack));
+    flushing.go_round(rack, delay, (&mut cx.holes, tx.len()));
+    Some(Executed::BEHIND_HOLES)
 }
 
 /// Lists items in memory from a place on, until `tx` is as long as it may be or a bound of buckets is reached. Returns the

@@ -7,6 +7,7 @@ use minos_proto::memcache::{Limits, Request, Resume, binary, compose::MetaFacts}
 use super::answer::Answer;
 use crate::access::Guard;
 use crate::ops::{Cold, Context, Facts, Fetch, Next, Work};
+use crate::rack::Flushing;
 use crate::resp;
 use crate::tracking::{Origin, Seat, Telling};
 
@@ -25,6 +26,8 @@ pub(crate) struct MemcacheSession {
     pub(super) dumped: Option<(usize, u64)>,
     /// Owners of partitions that have executed a flush, which goes on with the next one.
     pub(super) flushed: usize,
+    /// The flush of all nodes that is under way.
+    pub(super) flushing: Option<Flushing>,
     /// A command since the last reply may have changed something, in a store above flash or a node of a rack.
     pub(crate) has_changed: bool,
     /// The other end is another node of the rack, which has still to say so.
@@ -65,6 +68,7 @@ impl MemcacheSession {
             listed: None,
             dumped: None,
             flushed: 0,
+            flushing: None,
             has_changed: false,
             awaits_hello: false,
             is_peer: false,

@@ -121,7 +121,9 @@ impl<M: Mode> Attacher<M> {
 pub(super) fn attach<M: Mode>(rack: &Rack<M>, store: &Engine<M>, node: usize) -> io::Result<Attached<M>> {
     let other = rack.config.nodes.get(node).ok_or_else(|| io::Error::other("there is no such node"))?;
     let path = other.path().ok_or(io::ErrorKind::Unsupported)?;
-    let stream = UnixStream::connect(memory_path(path))?;
+    // A node that is stopped accepts nothing: whoever waited for it would see no other node, and no end of the server.
+    let stream = UnixStream::from(OwnedFd::from(Socket::connect(&memory_path(path))?));
+    stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PASS_MAX))?;
     let memory = take_file(&stream)?;
     let is_file = File::from(memory.try_clone()?).metadata()?.nlink() > 0;
@@ -152,4 +154,38 @@ pub(super) struct Attached<M: Mode> {
 /// False once the other end has closed. It sends nothing.
 fn is_there(stream: &Socket) -> bool {
     stream.receive(&mut [0]) == Progress::Blocked
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{os::unix::net::UnixListener, sync::mpsc::channel};
+
+    use minos_engine::{StoreConfig, StoreMode};
+    use minos_net::Address;
+
+    use super::*;
+    use crate::rack::config::RackConfig;
+
+    #[test]
+    fn a_node_that_is_stopped_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("1");
+        let mut config = RackConfig::of_units(0, &[0, 0], 4);
+        config.nodes[1].address = Address::Unix(path.clone());
+        let rack = Rack::<StoreMode>::new(config, 1);
+        let store = Engine::<StoreMode>::create(&StoreConfig::new(8 << 20)).unwrap();
+        let _listener = UnixListener::bind(memory_path(&path)).unwrap();
+        let (ended, ends) = channel();
+        std::thread::spawn(move || {
+            // One that passes nothing, and one at which too many wait for that.
+            for fills in [false, true] {
+                while fills && Socket::connect(&memory_path(&path)).is_ok() {}
+                ended.send(attach(&rack, &store, 1).map(drop).unwrap_err().kind()).unwrap();
+            }
+        });
+        for _ in 0..2 {
+            let end = ends.recv_timeout(Duration::from_secs(60)).expect("it waits");
+            assert_eq!(end, io::ErrorKind::WouldBlock);
+        }
+    }
 }

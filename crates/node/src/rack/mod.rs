@@ -8,6 +8,7 @@
 mod attach;
 pub(crate) mod config;
 pub mod coordinator;
+mod flushing;
 mod frames;
 mod handing;
 mod hearing;
@@ -21,8 +22,10 @@ mod readers;
 mod remote;
 mod routes;
 mod stream;
+pub(crate) mod uniques;
 
 pub(crate) use attach::{Attacher, memory_path};
+pub(crate) use flushing::Flushing;
 pub(crate) use handing::Owed;
 pub(crate) use hearing::Hearing;
 pub(crate) use holes::{Forwards, Holes};

@@ -26,8 +26,6 @@ use super::{
 const CHANGES_MAX: usize = 1 << 18;
 /// Bursts, of one of which the first request is counted for its micro-shard.
 const SAMPLED_ONCE_IN: u32 = 16;
-/// Where the number of a node is in the CAS uniques that it gives: above it, they count.
-const CAS_SHIFT: u32 = 56;
 
 /// A micro-shard, and the other node at which a key of it is read or changed: [`NOWHERE`] while that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,12 +67,15 @@ pub(crate) struct ShownDirectory {
     /// The copies that are not where the ring puts them.
     pub(crate) copies: Arc<[u8]>,
     pub(crate) epoch: u64,
+    /// The numbers of its nodes.
+    nodes: Arc<[u16]>,
 }
 
 impl ShownDirectory {
     fn of(directory: &Directory) -> Self {
         let (places, copies) = (directory.encode_places().into(), directory.encode_copies().into());
-        Self { places, copies, epoch: u64::from(directory.epoch()) }
+        let nodes = directory.nodes().iter().map(|node| node.id.0 as u16).collect();
+        Self { places, copies, epoch: u64::from(directory.epoch()), nodes }
     }
 }
 
@@ -144,11 +145,6 @@ impl<M: Mode> Rack<M> {
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = shown;
         self.routes.raise();
         self.readers.news.tell_epoch(directory.epoch());
-    }
-
-    /// Lets this node give CAS uniques that no other one gives: an item that comes from there has another.
-    pub(crate) fn separate_uniques(&self, store: &Engine<M>) {
-        store.raise_cas((self.config.node as u64 + 1) << CAS_SHIFT);
     }
 
     /// The other nodes of this node's unit whose memory it reads.
@@ -551,19 +547,19 @@ impl<M: Mode> RackView<M> {
         self.rack.config.node as u16
     }
 
-    /// The numbers of all other nodes.
-    pub(crate) fn others(&self) -> Vec<u16> {
-        let config = &self.rack.config;
-        (0..config.nodes.len()).filter(|&node| node != config.node).map(|node| node as u16).collect()
+    /// Numbers of nodes are below this one.
+    pub(crate) fn nodes(&self) -> usize {
+        self.rack.config.nodes.len()
     }
 
-    /// The nodes that execute what is for all of them, after this one. Items may be on their way to a node that was
-    /// before the one that has them: a second round meets those.
-    pub(crate) fn flushed(&self) -> Vec<u16> {
-        let others = self.others();
-        let second = if self.is_managed { vec![self.rack.config.node as u16] } else { Vec::new() };
-        let third = if second.is_empty() { Vec::new() } else { others.clone() };
-        [others, second, third].concat()
+    /// True if this other node is in the directory: one that has left has no items, and need not be there.
+    pub(crate) fn has(&self, node: u16) -> bool {
+        !self.is_node(node) && usize::from(node) < self.nodes() && self.directory.nodes.contains(&node)
+    }
+
+    /// The numbers of all other nodes in the directory.
+    pub(crate) fn others(&self) -> Vec<u16> {
+        (0..self.nodes() as u16).filter(|&node| self.has(node)).collect()
     }
 
     /// Asks for the cache line in which a key is looked up in the memory of its owner.

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use minos_base::SizeClass;
+use minos_base::{Exptime, SizeClass};
 use minos_engine::Mode;
 use minos_proto::resp::{Flag, Id, Keys, Version, compose, unsigned};
 
@@ -15,11 +15,13 @@ use super::{
     relayed::{self, Kind, Midway, PART_KEYS, array, frame, put_watched},
     scan, scratch, server,
     session::{RespSession, Transaction, Unique, Watched},
-    tracking, walks,
+    tracking,
+    transaction::{note_watched, watched_here},
+    walks,
 };
 use crate::{
     ops::{Context, Fetch, Next, Placement},
-    rack::{Forward, Intent, NOT_OWNER, NOWHERE, Owner, RackView, Translate},
+    rack::{Flushing, Forward, Intent, NOT_OWNER, NOWHERE, Owner, RackView, Translate},
 };
 
 /// Redis Cluster's words.
@@ -399,32 +401,32 @@ impl Own {
     }
 }
 
-/// FLUSHALL and FLUSHDB, at all nodes one after another.
+/// FLUSHALL and FLUSHDB, at all nodes.
 fn flush<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     rack: &RackView<M>,
-    session: &RespSession,
+    session: &mut RespSession,
     call: &Call<'_>,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     if !cx.holes.is_empty() {
         return pause(Next::Yield);
     }
-    let start = tx.len();
-    server::flush(cx, call, tx)?;
-    let nodes = rack.flushed();
-    if nodes.is_empty() {
+    let progress = &mut session.progress;
+    if let Some(flushing) = progress.flushing.take_if(|flushing| flushing.is_over()) {
+        if let Some(line) = flushing.failure() {
+            return fail(Failure(error_of(line).into()));
+        }
+        tx.extend_from_slice(compose::OK);
         return Ok(());
     }
+    let start = tx.len();
+    server::flush(cx, call, tx)?;
     tx.truncate(start);
-    let answered = |said: &[u8]| if said == b"OK\r\n" { compose::OK.to_vec() } else { reply_of(said) };
-    let (bytes, translate) = (b"flush_all\r\n".to_vec(), Some(translated(session, answered)));
-    cx.holes.push(
-        tx.len(),
-        None,
-        Forward { bytes, translate, command: Some(call.spec.id), ..Forward::to_all(nodes) },
-    );
-    end(Next::Yield)
+    let flushing = progress.flushing.get_or_insert_with(|| Flushing::new(rack));
+    flushing.go_round(rack, Exptime(0), (&mut cx.holes, start));
+    progress.done = 1;
+    pause(Next::Yield)
 }
 
 /// DBSIZE: the sum of all nodes'.
@@ -478,17 +480,26 @@ fn watch_elsewhere<M: Mode, P: Placement>(
     tx: &[u8],
 ) -> Done<M> {
     // Those may pause.
-    let mut own = keys.iter().filter(|(_, owner)| owner.is_none());
-    own.try_for_each(|(key, _)| super::transaction::watch_here(cx, session, key))?;
+    let own = keys.iter().filter(|(_, owner)| owner.is_none());
+    let own = own.map(|(key, _)| watched_here(cx, key)).collect::<Result<Vec<_>, _>>()?;
     let others = keys.iter().filter_map(|(key, owner)| Some((key, (*owner)?)));
-    let gather = Gather::new(others.clone().count(), false);
-    for (key, owner) in others {
+    let ask = |(key, owner): (&&[u8], Owner)| {
         let asked = Arc::new(OnceLock::new());
-        let bytes = command(session, [b"WATCH".as_slice(), key].into_iter())?;
-        let (hash, unique) = (cx.store.hash(key), Unique::Asked(Arc::clone(&asked)));
-        super::transaction::note_watched(session, Watched { hash, key: (*key).into(), unique })?;
+        let unique = Unique::Asked(Arc::clone(&asked));
+        let watched = Watched { hash: cx.store.hash(key), key: (*key).into(), unique };
+        Ok((watched, (owner, command(session, [b"WATCH".as_slice(), key].into_iter())?, asked)))
+    };
+    let asked = others.map(ask).collect::<Result<Vec<_>, Failure>>()?;
+    let (watched, asked): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
+    note_watched(session, own.into_iter().chain(watched))?;
+    let (gather, is_muted) = (Gather::new(asked.len(), false), session.mutes());
+    for (owner, bytes, asked) in asked {
         let gather = Arc::clone(&gather);
-        let translate = translated(session, move |said| gather.take(note_unique(&asked, reply_of(said))));
+        // What is watched is noted also if nobody reads the reply.
+        let translate: Translate = Box::new(move |said| {
+            let reply = gather.take(note_unique(&asked, reply_of(said)));
+            if is_muted { Vec::new() } else { reply }
+        });
         let forward = Forward {
             bytes,
             is_read: true,
@@ -574,7 +585,7 @@ fn exec_at<M: Mode, P: Placement>(
     let uniques: Option<Vec<_>> =
         watched.iter().map(|watched| Some((&*watched.key, watched.unique.known()?))).collect();
     let Some(uniques) = uniques else {
-        // WATCH has failed.
+        // It is not known what was there.
         compose::null_array(tx, session.version);
         return Ok(());
     };
@@ -631,7 +642,7 @@ mod tests {
     use minos_proto::resp::{Parsed, Version, parse};
 
     use super::{
-        super::{call::Interrupt, serve::CHECKED, tests::in_rack_of_two},
+        super::{call::Interrupt, serve::CHECKED, tests::in_rack_of_two, transaction},
         *,
     };
 
@@ -664,6 +675,34 @@ mod tests {
                 cx.holes.take().len()
             };
             assert_eq!([leaves(own, false), leaves(other, false), leaves(other, true)], [0, 1, 0]);
+        });
+    }
+
+    #[test]
+    fn a_watch_that_has_failed_is_forgotten() {
+        const LATE: &[u8] = b"SERVER_ERROR node 1 of the rack is late; the command may be done\r\n";
+        in_rack_of_two(|cx, view, [own, other]| {
+            let mut watched = |before: &[&str], said: &[u8], then: &str| {
+                let mut session = RespSession::new(CHECKED, usize::MAX, 1, None);
+                for keys in [before, &[own, other]] {
+                    let watch = words(&[&["watch"], keys].concat());
+                    let watch = call(&watch);
+                    if execute(cx, view, &mut session, &watch, &mut Vec::new()).is_none() {
+                        transaction::execute(cx, &mut session, &watch, &mut 1, &mut Vec::new()).ok().unwrap();
+                    }
+                    for hole in cx.holes.take() {
+                        hole.forward.translate.unwrap()(said);
+                    }
+                }
+                let then = words(&then.split(' ').collect::<Vec<_>>());
+                transaction::execute(cx, &mut session, &call(&then), &mut 1, &mut Vec::new()).ok().unwrap();
+                session.transaction.watched.len()
+            };
+            for then in ["multi", "watch another"] {
+                let more = usize::from(then != "multi");
+                assert_eq!(watched(&["key"], b"VA 9\r\n$2\r\n77\r\n\r\n", then), 3 + more);
+                assert_eq!(watched(&["key"], LATE, then), 1 + more, "{then}");
+            }
         });
     }
 

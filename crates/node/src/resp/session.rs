@@ -8,6 +8,7 @@ use minos_proto::resp::{Limits, Version};
 use super::{elsewhere::Own, serve::CHECKED, tracking::Tracked};
 use crate::{
     access::Guard,
+    rack::Flushing,
     server::pause::{Pause, Paused},
 };
 
@@ -77,6 +78,8 @@ pub(super) struct Progress {
     pub(super) found: Vec<u8>,
     /// The reply of another node to a step of a walk, once it is there.
     pub(super) asked: Option<Arc<OnceLock<Vec<u8>>>>,
+    /// The flush of all nodes that is under way.
+    pub(super) flushing: Option<Flushing>,
     /// This node's part of a command that is divided among nodes, if that has paused.
     pub(super) own: Option<Box<Own>>,
 }
@@ -113,6 +116,19 @@ pub(super) struct Transaction {
     /// Bytes of them that are executed.
     pub(super) executed_bytes: usize,
     pub(super) watched: Vec<Watched>,
+    /// How many were watched before the last WATCH.
+    pub(super) watched_before: usize,
+}
+
+impl Transaction {
+    /// Forgets the keys of the last WATCH if it has failed: an owner of some has told no CAS unique, and its client knows
+    /// that. To be called once all replies to it are there.
+    pub(super) fn forget_failed(&mut self) {
+        let last = self.watched.get(self.watched_before..).unwrap_or_default();
+        if last.iter().any(|watched| watched.unique.known().is_none()) {
+            self.watched.truncate(self.watched_before);
+        }
+    }
 }
 
 /// A key that EXEC depends on.

@@ -55,7 +55,10 @@ pub(super) fn execute<M: Mode, P: Placement>(
     match call.spec.id {
         Id::Exec => return exec(cx, session, requests_left, tx),
         Id::Multi if transaction.is_open => return fail("ERR MULTI calls can not be nested"),
-        Id::Multi => transaction.is_open = true,
+        Id::Multi => {
+            transaction.forget_failed();
+            transaction.is_open = true;
+        }
         Id::Discard if !transaction.is_open => return fail("ERR DISCARD without MULTI"),
         Id::Discard => session.transaction = Transaction::default(),
         Id::Watch if transaction.is_open => return fail("ERR WATCH inside MULTI is not allowed"),
@@ -67,30 +70,39 @@ pub(super) fn execute<M: Mode, P: Placement>(
 }
 
 fn watch<M: Mode, P>(cx: &Context<'_, M, P>, session: &mut RespSession, call: &Call<'_>) -> Done<M> {
-    call.command.arguments(1).try_for_each(|key| watch_here(cx, session, key))
+    let watched =
+        call.command.arguments(1).map(|key| watched_here(cx, key)).collect::<Result<Vec<_>, _>>()?;
+    note_watched(session, watched.into_iter())
 }
 
-/// Watches a key of this node.
-pub(super) fn watch_here<M: Mode, P>(
+/// What is watched of a key of this node.
+pub(super) fn watched_here<M: Mode, P>(
     cx: &Context<'_, M, P>,
-    session: &mut RespSession,
     key: &[u8],
-) -> Done<M> {
+) -> Result<Watched, Box<Interrupt<M>>> {
     let hash = cx.store.hash(key);
-    let unique = Unique::Known(unique(cx, hash, key)?);
-    note_watched(session, Watched { hash, key: key.into(), unique })
+    Ok(Watched { hash, key: key.into(), unique: Unique::Known(unique(cx, hash, key)?) })
 }
 
-/// Notes a watched key, unless it is watched already.
-pub(super) fn note_watched<M: Mode>(session: &mut RespSession, watched: Watched) -> Done<M> {
-    let all = &mut session.transaction.watched;
-    if all.iter().any(|other| other.key == watched.key) {
-        return Ok(());
+/// Notes the keys of a WATCH that are not watched already.
+pub(super) fn note_watched<M: Mode>(
+    session: &mut RespSession,
+    watched: impl Iterator<Item = Watched>,
+) -> Done<M> {
+    let transaction = &mut session.transaction;
+    transaction.forget_failed();
+    let all = &mut transaction.watched;
+    transaction.watched_before = all.len();
+    for watched in watched {
+        if all.iter().any(|other| other.key == watched.key) {
+            continue;
+        }
+        if all.len() == WATCHED_MAX {
+            all.truncate(transaction.watched_before);
+            return fail("ERR more than 1024 keys are watched");
+        }
+        all.push(watched);
     }
-    if all.len() == WATCHED_MAX {
-        return fail("ERR more than 1024 keys are watched");
-    }
-    all.push(watched);
     Ok(())
 }
 

@@ -19,6 +19,8 @@ use crate::{
 
 /// Keys that a node lists in one step of KEYS, about at most.
 const KEYS_AT_ONCE: &str = "1024";
+/// The reply to a step at a node that has left the rack.
+const NO_KEYS: &[u8] = b"*2\r\n$1\r\n0\r\n*0\r\n";
 
 /// SCAN: each node in turn. The cursor is that of a node, times the number of nodes, and the node.
 pub(super) fn scan<M: Mode, P: Placement>(
@@ -32,7 +34,7 @@ pub(super) fn scan<M: Mode, P: Placement>(
     if !cx.holes.is_empty() {
         return Some(pause(Next::Yield));
     }
-    let nodes = rack.others().len() as u64 + 1;
+    let nodes = rack.nodes() as u64;
     let (node, there) = (cursor % nodes, (cursor / nodes).to_string());
     let words = || call.command.arguments(0).enumerate();
     let words: Vec<&[u8]> = words().map(|(at, word)| if at == 1 { there.as_bytes() } else { word }).collect();
@@ -46,6 +48,10 @@ pub(super) fn scan<M: Mode, P: Placement>(
             cx.counters.resp_failed.count(call.spec.id);
         }
         tx.extend_from_slice(&onward(reply));
+        return Some(Ok(()));
+    }
+    if !rack.has(node as u16) {
+        tx.extend_from_slice(&onward(NO_KEYS.to_vec()));
         return Some(Ok(()));
     }
     let bytes = match command(session, words.into_iter()) {
@@ -69,7 +75,7 @@ pub(super) fn keys<M: Mode, P: Placement>(
     if !cx.holes.is_empty() {
         return pause(Next::Yield);
     }
-    let nodes = rack.others().len() as u64 + 1;
+    let nodes = rack.nodes() as u64;
     session.progress.done = 1;
     let (node, there) = (session.progress.cursor % nodes, session.progress.cursor / nodes);
     let reply = match session.progress.asked.take() {
@@ -77,12 +83,13 @@ pub(super) fn keys<M: Mode, P: Placement>(
         None => {
             let there = there.to_string();
             let words = [b"SCAN", there.as_bytes(), b"MATCH", pattern, b"COUNT", KEYS_AT_ONCE.as_bytes()];
-            if !rack.is_node(node as u16) {
+            if rack.has(node as u16) {
                 return ask(cx, session, (node, &words), tx);
             }
-            match step_here(cx, session, &words) {
-                Ok(reply) => reply,
-                Err(fetch) => return pause(Next::Fetch(fetch)),
+            match rack.is_node(node as u16).then(|| step_here(cx, session, &words)) {
+                Some(Ok(reply)) => reply,
+                Some(Err(fetch)) => return pause(Next::Fetch(fetch)),
+                None => NO_KEYS.to_vec(),
             }
         }
     };

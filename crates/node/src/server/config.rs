@@ -235,7 +235,10 @@ mod native;
 mod placement;
 mod watch;
 
-pub use crate::rack::config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode};
+pub use crate::rack::{
+    config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode},
+    uniques::uniques,
+};
 pub use gathering::{Gathering, Promote, VectorWidth};
 pub use log::{LogLevel, Verbosity};
 pub use native::{NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};

@@ -6,7 +6,7 @@ use super::{Connection, Reply, bulk, list, ok, pairs, rack, say_with};
 use crate::up::insist;
 
 /// The keys that match a pattern, in order.
-fn keys(client: &mut Connection, pattern: &str) -> Vec<String> {
+pub(super) fn keys(client: &mut Connection, pattern: &str) -> Vec<String> {
     let Reply::Elements(b'*', found) = client.say(&["keys", pattern]) else { panic!("no keys") };
     let text = |key: &Reply| match key {
         Reply::Bulk(key) => String::from_utf8(key.clone()).unwrap(),

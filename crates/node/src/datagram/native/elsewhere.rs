@@ -128,7 +128,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     pub(super) fn reply_directory(&mut self, to: &AnswerTo, operation: &Operation<'_>) {
         let bare = |status| ReplyRecord::bare(operation.opcode, status, operation.request);
         let Some(rack) = self.cx.rack else { return self.outlet.reply(to, &bare(Status::NotFound)) };
-        let ShownDirectory { places, copies, epoch } = rack.directory();
+        let ShownDirectory { places, copies, epoch, .. } = rack.directory();
         let asks = |part| operation.detail.item_flags & part != 0;
         let behind = match rack.weights() {
             [] if asks(DIRECTORY_COPIES) => [&Shown::NO_WEIGHTS, &**copies].concat(),

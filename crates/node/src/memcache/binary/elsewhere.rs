@@ -23,8 +23,7 @@ enum Asked {
     Touch,
     Store(StoreKind),
     Count,
-    /// A delete or a flush.
-    Change,
+    Delete,
 }
 
 /// Gives `forward` the command in the text protocol, without the value of a store, and the translation of its reply.
@@ -33,36 +32,27 @@ enum Asked {
 /// The key cannot be sent.
 pub(super) fn translate(command: &Command<'_, Reply>, forward: &mut Forward) -> Result<(), &'static [u8]> {
     let mut words = Vec::new();
-    let asked = match &command.request {
-        Request::FlushAll { delay } => {
-            say(&mut words, format_args!("flush_all {}", delay.0));
-            Asked::Change
-        }
-        request => {
-            let name: &[u8] = match request {
-                Request::Store(_) => b"ms ",
-                Request::Arithmetic(_) => b"ma ",
-                Request::Delete(_) => b"md ",
-                _ => b"mg ",
-            };
-            words.extend_from_slice(name);
-            let is_encoded = request.key().is_some_and(|key| say_key(key, &mut words));
-            if words.len() - name.len() > KEY_BYTES_MAX {
-                return Err(KEY_TOO_LONG);
-            }
-            let asked = flags(request, &mut words);
-            words.extend_from_slice(if is_encoded { b" b" } else { b"" });
-            asked
-        }
+    let request = &command.request;
+    let name: &[u8] = match request {
+        Request::Store(_) => b"ms ",
+        Request::Arithmetic(_) => b"ma ",
+        Request::Delete(_) => b"md ",
+        _ => b"mg ",
     };
+    words.extend_from_slice(name);
+    let is_encoded = request.key().is_some_and(|key| say_key(key, &mut words));
+    if words.len() - name.len() > KEY_BYTES_MAX {
+        return Err(KEY_TOO_LONG);
+    }
+    let asked = flags(request, &mut words);
+    words.extend_from_slice(if is_encoded { b" b" } else { b"" });
     words.extend_from_slice(text::LINE_END);
     forward.bytes = words;
     if matches!(asked, Asked::Store(_)) {
         forward.tail = text::LINE_END;
     }
     let reply = command.reply;
-    let key =
-        command.request.key().filter(|_| reply.with_key).map_or_else(Box::default, |key| key.text().into());
+    let key = request.key().filter(|_| reply.with_key).map_or_else(Box::default, |key| key.text().into());
     forward.translate = Some(Box::new(move |said| {
         let mut tx = Vec::new();
         Answered { reply, key: &key, asked }.compose(said, &mut tx);
@@ -102,7 +92,7 @@ fn flags(request: &Request<'_>, words: &mut Vec<u8>) -> Asked {
         }
         Request::Delete(delete) => {
             compare(delete.unique.unwrap_or(0), words);
-            Asked::Change
+            Asked::Delete
         }
         request => {
             words.extend_from_slice(b" f c v");

@@ -13,7 +13,6 @@ use std::{
     fmt::Write as _,
     fs,
     io::{self, Write},
-    os::unix::net::UnixStream,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -25,7 +24,7 @@ use std::{
 };
 
 use minos_base::hash_key;
-use minos_net::{Address, Io as _, Kernel, Listener};
+use minos_net::{Address, Io as _, Kernel, Listener, Socket};
 use minos_proto::native::Secret;
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 use minos_sealed::{Keys, Purpose};
@@ -302,7 +301,9 @@ fn listen(
 
 /// Hears the processes of this user.
 fn listen_here(path: &Path, ears: Arc<Ears>) -> io::Result<()> {
-    if UnixStream::connect(path).is_ok() {
+    // If it is stopped, too many may wait for it already.
+    let others = Socket::connect(path).map_err(|error| error.kind());
+    if matches!(others, Ok(_) | Err(io::ErrorKind::WouldBlock)) {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another coordinator is there"));
     }
     let listener = frames::listen_privately(path)?;

@@ -26,7 +26,7 @@ use minos_unit::{
     node::{Effect, Input},
 };
 
-use super::{Rack, config::Managed, handing::Queue, routes::NOWHERE};
+use super::{Rack, config::Managed, handing::Queue, routes::NOWHERE, uniques::uniques};
 use crate::server::{keeping::wake_holders, shared::Shared};
 use below::{Belows, Release};
 pub(crate) use copy::Copier;
@@ -126,12 +126,14 @@ impl<M: Mode, I: Io> Driver<M, I> {
             copies_us: managed.read_copies.map(|old| old.as_micros() as u64),
         };
         let terms = terms(managed.lease).map_err(io::Error::other)?;
-        let incarnation = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let began = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = ServerId(rack.config.node as u32);
-        let member = Member::new(id, incarnation.as_micros() as u64, &words, terms, timing);
+        // A clock may have been set back since an earlier process, above which others must place this one.
+        let incarnation = shared.store.number_process(began.as_micros() as u64);
+        let member = Member::new(id, incarnation, &words, terms, timing);
         let (transport, visitors) =
             Transport::new(managed, Arc::clone(&shared.stop), sender, (calls, serving))?;
-        rack.separate_uniques(&shared.store);
+        shared.store.raise_cas(uniques(rack.config.node, began).start);
         // It listens only as long as the driver does.
         rack.handing.listen(move || drop(handed.send(Event::Handed)));
         let driver = Self {

@@ -1,0 +1,52 @@
+//! Commands for all nodes, some of which are not there.
+
+use rustix::process::Signal;
+
+use super::{Connection, Reply, keys::keys, list, ok, pairs, rack, say_with, scanned};
+use crate::up::{insist, stat};
+
+const KEYS: usize = 300;
+
+#[test]
+fn a_node_that_has_left_the_rack_need_not_be_there() {
+    let (rack, nodes) = rack(3, &["--unit-size", "1", "--", "--rack-timeout", "2s"]);
+    let mut clients: Vec<_> = nodes.iter().map(|node| Connection::open(*node)).collect();
+    assert_eq!(say_with(&mut clients[0], "mset", &pairs(&list("k", KEYS))), ok());
+    assert_eq!(rack.operate("drain 1"), "ok\n");
+    insist(|| Ok(stat(&mut rack.client(0), "node:1:micro_shards")), |left| *left == 0);
+    insist(|| Ok(rack.operate("remove 1")), |said| said == "ok\n");
+    rack.signal(1, Signal::STOP);
+    // Once the others have heard of it.
+    for node in [0, 2] {
+        insist(|| Ok(clients[node].say(&["dbsize"])), |said| *said == Reply::Integer(KEYS as i64));
+        assert_eq!(scanned(&mut clients[node]).len(), KEYS);
+        assert_eq!(keys(&mut clients[node], "*").len(), KEYS);
+    }
+    assert_eq!(rack.client(0).ask("flush_all").unwrap(), "OK");
+    assert_eq!(clients[0].say(&["dbsize"]), Reply::Integer(0));
+    assert_eq!(clients[2].say(&["flushall"]), ok());
+    rack.signal(1, Signal::CONT);
+}
+
+#[test]
+fn a_flush_goes_on_past_a_node_that_is_late() {
+    const SAID: &str = "node 1 of the rack is late; the command may be done in part";
+    let (rack, nodes) = rack(3, &["--unit-size", "1", "--", "--rack-timeout", "500ms"]);
+    let mut client = Connection::open(nodes[0]);
+    let keys = [0, 1, 2].map(|node| rack.key_of(node));
+    for is_redis in [false, true] {
+        for key in &keys {
+            insist(|| Ok(client.say(&["set", key, "value"])), |said| *said == ok());
+        }
+        rack.signal(1, Signal::STOP);
+        if is_redis {
+            assert_eq!(client.say(&["flushall"]), Reply::Error(format!("ERR {SAID}")));
+        } else {
+            assert_eq!(rack.client(0).ask("flush_all").unwrap(), format!("SERVER_ERROR {SAID}"));
+        }
+        for key in [&keys[0], &keys[2]] {
+            assert_eq!(client.say(&["exists", key]), Reply::Integer(0));
+        }
+        rack.signal(1, Signal::CONT);
+    }
+}
