@@ -113,6 +113,12 @@ impl<W: Wire> Stream<W> {
         }
     }
 
+    /// True if the other end has said that nothing more comes: its wire may stay open.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// True if there is something to receive that the wire does not report.
     pub fn has_received(&mut self) -> bool {
         match self.tls.process_new_packets() {

@@ -95,6 +95,23 @@ fn large_values_go_both_ways_and_beside_small_ones() {
     assert_eq!(rig.stat("tls_broken"), 0);
 }
 
+/// A client may end TLS behind its last request, and wait for the server to do so.
+#[test]
+fn a_client_that_ends_tls_behind_a_request_is_answered_and_closed() {
+    let rig = Rig::start(&[]);
+    let mut client = rig.connect();
+    let mut bytes = Vec::new();
+    client.conn.writer().write_all(b"mn\r\n").unwrap();
+    client.conn.send_close_notify();
+    while client.conn.wants_write() {
+        client.conn.write_tls(&mut bytes).unwrap();
+    }
+    client.sock.write_all(&bytes).unwrap();
+    let mut said = Vec::new();
+    client.read_to_end(&mut said).unwrap();
+    assert_eq!(said, b"MN\r\n");
+}
+
 #[test]
 fn a_pipeline_of_thousands_is_answered_in_order() {
     let rig = Rig::start(&[]);

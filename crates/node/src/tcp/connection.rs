@@ -180,6 +180,12 @@ impl Stream {
         }
     }
 
+    /// True if the client has sent its last bytes, which the poller need not report.
+    #[inline]
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.is_over())
+    }
+
     /// True if there is something to receive that the poller does not report.
     pub(crate) fn has_received(&mut self) -> bool {
         match self {

@@ -131,7 +131,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let next = match connection.stream.receive(&mut buffer) {
                     Progress::Bytes(received) => {
                         // If the peer has sent the last bytes, no event announces those that are left.
-                        may_receive = connection.hangup || received == buffer.len();
+                        let is_over = connection.hangup || connection.stream.is_over();
+                        may_receive = is_over || received == buffer.len();
                         self.serve_received(connection, &buffer[..received], &mut requests_left)
                     }
                     Progress::Blocked => {
