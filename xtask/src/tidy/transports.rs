@@ -12,11 +12,13 @@ const NAMED_IN: [(&str, &[&str]); 3] = [
         &[
             "crates/node/src/tcp/connection.rs",
             "crates/node/src/rack/attach.rs",
+            "crates/node/src/rack/coordinator/mod.rs",
+            "crates/node/src/rack/links/tests.rs",
             "crates/node/src/rack/stream.rs",
         ],
     ),
     ("UdpPort", &[]),
-    ("Epoll", &[]),
+    ("Epoll", &["crates/node/src/rack/links/tests.rs"]),
 ];
 
 /// A line for each place that names a transport and may not.

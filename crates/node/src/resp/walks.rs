@@ -39,8 +39,8 @@ pub(super) fn scan<M: Mode, P: Placement>(
     let words = || call.command.arguments(0).enumerate();
     let words: Vec<&[u8]> = words().map(|(at, word)| if at == 1 { there.as_bytes() } else { word }).collect();
     let onward = move |reply: Vec<u8>| with_cursor(&reply, (node, nodes)).unwrap_or(reply);
-    if rack.is_node(node as u16) {
-        let reply = match step_here(cx, session, &words) {
+    if !rack.has(node as u16) {
+        let reply = match step_here(cx, session, (rack, node), &words) {
             Ok(reply) => reply,
             Err(fetch) => return Some(pause(Next::Fetch(fetch))),
         };
@@ -48,10 +48,6 @@ pub(super) fn scan<M: Mode, P: Placement>(
             cx.counters.resp_failed.count(call.spec.id);
         }
         tx.extend_from_slice(&onward(reply));
-        return Some(Ok(()));
-    }
-    if !rack.has(node as u16) {
-        tx.extend_from_slice(&onward(NO_KEYS.to_vec()));
         return Some(Ok(()));
     }
     let bytes = match command(session, words.into_iter()) {
@@ -86,10 +82,9 @@ pub(super) fn keys<M: Mode, P: Placement>(
             if rack.has(node as u16) {
                 return ask(cx, session, (node, &words), tx);
             }
-            match rack.is_node(node as u16).then(|| step_here(cx, session, &words)) {
-                Some(Ok(reply)) => reply,
-                Some(Err(fetch)) => return pause(Next::Fetch(fetch)),
-                None => NO_KEYS.to_vec(),
+            match step_here(cx, session, (rack, node), &words) {
+                Ok(reply) => reply,
+                Err(fetch) => return pause(Next::Fetch(fetch)),
             }
         }
     };
@@ -109,12 +104,16 @@ pub(super) fn keys<M: Mode, P: Placement>(
     Ok(())
 }
 
-/// The reply of this node to a step of a walk, unless that has to wait for flash.
+/// The reply of this node to a step of a walk, or for one that has left the rack, unless it has to wait for flash.
 fn step_here<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &RespSession,
+    (rack, node): (&RackView<M>, u64),
     words: &[&[u8]],
 ) -> Result<Vec<u8>, Box<Fetch<M>>> {
+    if !rack.is_node(node as u16) {
+        return Ok(NO_KEYS.to_vec());
+    }
     let mut body = Vec::new();
     array(words.iter().copied(), &mut body);
     let mut midway = Midway::of(session.version);
