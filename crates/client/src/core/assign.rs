@@ -85,15 +85,20 @@ impl Core {
         operation.hash = directory.direction(&operation.request.key);
         let verb = operation.request.verb;
         let limit_bytes = limit_bytes(directory, self.config.datagram_bytes_max);
-        if operation.once.is_none() && verb.wants_once(self.config.once_for) {
-            operation.once = Some(take_number(&mut self.link, now_ns)?);
-        }
         let is_deferred = is_deferred(operation, limit_bytes, is_sealed);
-        if is_deferred && !operation.has_turn {
-            operation.has_turn = self.stores.take();
-            if !operation.has_turn {
-                return Err(Obstacle::NoTurn);
+        let needs_turn = is_deferred && !operation.has_turn;
+        // Before the number: those that wait for a turn would hold all numbers.
+        if needs_turn && !self.stores.take() {
+            return Err(Obstacle::NoTurn);
+        }
+        operation.has_turn |= needs_turn;
+        if operation.once.is_none() && verb.wants_once(self.config.once_for) {
+            let number = take_number(&mut self.link, now_ns);
+            if number.is_err() && needs_turn {
+                operation.has_turn = false;
+                self.stores.give_back();
             }
+            operation.once = Some(number?);
         }
         let queue = self.link.queue_for(verb, operation.hash, self.config.queue_by);
         Ok((queue, padded(record_bytes(&operation.request, is_deferred))))

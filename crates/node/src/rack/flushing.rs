@@ -43,7 +43,7 @@ impl Flushing {
                 Vec::new()
             };
             let bytes = format!("flush_all {}\r\n", delay.0).into_bytes();
-            let forward = Forward { bytes, translate: Some(Box::new(note)), ..Forward::to_all(vec![node]) };
+            let forward = Forward { bytes, translate: Some(Box::new(note)), ..Forward::to_node(Some(node)) };
             holes.push(at, None, forward);
         }
     }

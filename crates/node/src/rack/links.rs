@@ -351,7 +351,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         }
     }
 
-    /// Sends a command off, which came at `since`: to the owner of its key, to the owners of its keys, or to its nodes.
+    /// Sends a command off, which came at `since`: to the owner of its key, to the owners of its keys, or to its node.
     fn leave(
         &mut self,
         part: PartId,
@@ -360,7 +360,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         since: Instant,
     ) {
         if let Some(divide) = forward.divide {
-            if forward.nodes.first().is_some_and(|node| self.is_full(*node, &forward)) {
+            if forward.node.is_some_and(|node| self.is_full(node, &forward)) {
                 return self.park(part, forward, (Failure::Busy, since), (rack, now));
             }
             let divided = divide(&forward.bytes, &|key| rack.destination_of(key));
@@ -368,13 +368,14 @@ impl<M: Mode, P: Poller> Links<M, P> {
             let Forward { is_large, is_read, origin, .. } = forward;
             for (node, bytes) in divided {
                 let divide = Some(divide);
-                let one = Forward { bytes, is_large, is_read, origin, divide, ..Forward::to_all(vec![node]) };
+                let one =
+                    Forward { bytes, is_large, is_read, origin, divide, ..Forward::to_node(Some(node)) };
                 self.append(part, one, (rack, now), since);
             }
             return;
         }
         if let Some(micro_shard) = forward.micro_shard.filter(|_| rack.is_managed()) {
-            forward.nodes = vec![rack.destination(micro_shard).unwrap_or(NOWHERE)];
+            forward.node = rack.destination(micro_shard);
         }
         self.append(part, forward, (rack, now), since);
     }
@@ -389,7 +390,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         link.is_some_and(|link| link.waiting.len() >= max)
     }
 
-    /// Appends a command to those of the link to its first node. Or parks it, if its keys may move, or if it is divided
+    /// Appends a command to those of the link to its node. Or parks it, if its keys may move, or if it is divided
     /// and too many are under way.
     fn append(
         &mut self,
@@ -399,7 +400,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         since: Instant,
     ) {
         let (counters, may_move) = (&rack.counters, rack.is_managed() && forward.follows_keys());
-        let node = forward.nodes[0];
+        let node = forward.node.unwrap_or(NOWHERE);
         let number = usize::from(node) * LINKS_PER_NODE + usize::from(forward.is_large);
         let failure = if node == NOWHERE {
             Some((Failure::Unsettled, may_move, &counters.forward_failed))
@@ -445,7 +446,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             } else {
                 counters.forward_refused.count()
             }
-            let node = forward.nodes.first().map_or(0, |node| usize::from(*node));
+            let node = forward.node.map_or(0, usize::from);
             return self.fail(part, forward.is_silent, failure, node);
         }
         counters.forward_parked.count();
@@ -663,15 +664,10 @@ impl<M: Mode, P: Poller> Links<M, P> {
             self.under_way -= 1;
             let drops = std::mem::take(&mut link.drops);
             let permit = link.permit.take();
-            let Waiting { part: Some(part), mut forward, since, .. } = waiting else { continue };
+            let Waiting { part: Some(part), forward, since, .. } = waiting else { continue };
             if drops {
                 let node = link.node;
                 self.fail(part, forward.is_silent, Failure::NoMemory, node);
-                continue;
-            }
-            if forward.nodes.len() > 1 {
-                forward.nodes.remove(0);
-                self.leave(part, forward, (rack, now), now);
                 continue;
             }
             if rack.is_managed() && forward.follows_keys() && link.input[reply.clone()] == *NOT_OWNER {
@@ -786,7 +782,7 @@ impl Link {
             self.output.append(&forward.bytes);
             self.output.append(forward.tail);
             self.output.append(END_OF_FORWARD);
-            if forward.nodes.len() == 1 && !(is_managed && forward.follows_keys()) {
+            if !(is_managed && forward.follows_keys()) {
                 forward.bytes = Vec::new();
             }
             *end = self.sent + self.output.bytes().len() as u64;

@@ -88,8 +88,8 @@ pub(crate) const TELL_MARK: u8 = 3;
 
 /// A command for other nodes than the one that has received it.
 pub(crate) struct Forward {
-    /// The nodes that execute it, one after another; the reply of the last is the client's.
-    pub(crate) nodes: Vec<u16>,
+    /// The node that executes it; `None` until it is divided.
+    pub(crate) node: Option<u16>,
     /// The micro-shard of its key, if it has one: whoever owns that executes it.
     pub(crate) micro_shard: Option<u32>,
     /// Divides it among the owners of its keys, if it has many.
@@ -124,15 +124,15 @@ pub(crate) type Translate = Box<dyn FnOnce(&[u8]) -> Vec<u8> + Send>;
 pub(crate) type Divide = fn(&[u8], &dyn Fn(&[u8]) -> u16) -> Vec<(u16, Vec<u8>)>;
 
 impl Forward {
-    /// A small command for one node, whose bytes its caller fills in.
+    /// A small command for the owner of its key, whose bytes its caller fills in.
     pub(crate) fn to(owner: Owner) -> Self {
-        Self { micro_shard: Some(owner.micro_shard), ..Self::to_all(vec![owner.node]) }
+        Self { micro_shard: Some(owner.micro_shard), ..Self::to_node(Some(owner.node)) }
     }
 
-    /// As [`Forward::to`], for several nodes.
-    pub(crate) fn to_all(nodes: Vec<u16>) -> Self {
+    /// As [`Forward::to`], for a node whatever it owns, or to be divided.
+    pub(crate) fn to_node(node: Option<u16>) -> Self {
         Self {
-            nodes,
+            node,
             micro_shard: None,
             divide: None,
             bytes: Vec::new(),

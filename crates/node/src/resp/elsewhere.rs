@@ -187,7 +187,7 @@ pub(super) fn ask_node<M: Mode, P>(
     (bytes, translate): (Vec<u8>, Translate),
 ) {
     let (command, translate) = (Some(call.spec.id), Some(translate));
-    let forward = Forward { bytes, is_read: true, translate, command, ..Forward::to_all(vec![node]) };
+    let forward = Forward { bytes, is_read: true, translate, command, ..Forward::to_node(Some(node)) };
     cx.holes.push(at, None, forward);
 }
 
@@ -337,7 +337,7 @@ fn divide<M: Mode, P: Placement>(
         command: Some(call.spec.id),
         bytes,
         translate: Some(tracking::told_at_once(cx, session, changed, translate)),
-        ..Forward::to_all(Vec::new())
+        ..Forward::to_node(None)
     };
     cx.holes.push(tx.len(), None, forward);
     end(Next::Yield)

@@ -26,7 +26,7 @@ pub(super) fn queue<M: Mode>(session: &mut RespSession, call: &Call<'_>, tx: &mu
     // The thread that checks passwords and reads files would be waited for in the middle of the step.
     let waits = matches!(call.spec.id, Id::Auth | Id::Hello | Id::AclLoad | Id::AclSave);
     // EXEC has announced how many replies there are.
-    let mutes = call.spec.id == Id::ClientReply;
+    let mutes = call.spec.id == Id::ClientReply && (call.is(2, "off") || call.is(2, "skip"));
     if mutes || waits && session.guard.is_some() {
         transaction.is_broken = true;
         return fail("ERR Command not allowed inside a transaction");

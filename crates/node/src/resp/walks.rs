@@ -136,7 +136,7 @@ fn ask<M: Mode, P: Placement>(
         Vec::new()
     };
     let (is_large, is_read, translate) = (true, true, Some(Box::new(note) as Translate));
-    let forward = Forward { bytes, is_large, is_read, translate, ..Forward::to_all(vec![node as u16]) };
+    let forward = Forward { bytes, is_large, is_read, translate, ..Forward::to_node(Some(node as u16)) };
     cx.holes.push(tx.len(), None, forward);
     pause(Next::Yield)
 }
