@@ -260,3 +260,34 @@ fn a_chunk_has_an_end_whatever_the_sum() {
     let Some(Settled::Exclusive(mut exclusive)) = memory.allocate_settled(1_000) else { panic!("none left") };
     exclusive.bytes_mut(memory.region(), usize::MAX, 2);
 }
+
+/// An arena's chunk is marked while threads free and take the chunks beside it.
+#[test]
+fn arenas_and_chunks_of_threads_keep_their_tags() {
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 1_000_000;
+    let geometry =
+        Geometry { memory_bytes: 8 << 20, partitions: 1, partition_words: 100, ..Geometry::default() };
+    let memory: Memory = Memory::create(geometry, &Backing::Private).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let memory = &memory;
+            scope.spawn(move || {
+                let (mut arenas, mut chunks) = (Vec::new(), Vec::new());
+                for round in 0..ROUNDS {
+                    match (round * 7 + thread) % 5 {
+                        0 | 1 => arenas.extend(memory.allocate_arena()),
+                        2 | 3 => chunks.extend(memory.allocate_settled(50).map(Settled::into_chunk)),
+                        _ => {
+                            arenas.drain(..).for_each(|arena| memory.free_arena(arena));
+                            chunks.drain(..).for_each(|chunk| memory.free_settled(chunk));
+                        }
+                    }
+                }
+                arenas.drain(..).for_each(|arena| memory.free_arena(arena));
+                chunks.drain(..).for_each(|chunk| memory.free_settled(chunk));
+            });
+        }
+    });
+    assert!(memory.log_arenas().unwrap().is_empty());
+}
