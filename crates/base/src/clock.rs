@@ -5,6 +5,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Whole seconds on a [`Clock`]. Items carry their expiry in this unit; it lasts for 136 years.
 pub type Seconds = u32;
 
+/// Whole seconds, rounded up.
+pub fn seconds_up(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
+}
+
 /// A monotonic clock with a known place in calendar time: its seconds begin with those of the calendar, so
 /// that an expiry which names a second of the calendar has passed when that second begins.
 ///

@@ -15,7 +15,7 @@ mod safeguards;
 mod size_class;
 mod size_text;
 
-pub use clock::{Clock, Exptime, Seconds};
+pub use clock::{Clock, Exptime, Seconds, seconds_up};
 pub use flash_slot::{
     ALIKE_BUCKET_BITS, FLASH_PAGE_BYTES, FlashPlace, FlashSlot, RoughLength, Tombstone, growth_bits,
     may_look_alike,

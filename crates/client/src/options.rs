@@ -1,5 +1,6 @@
 //! Options of stores, and results of conditional ones.
 
+use minos_base::seconds_up;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Longest relative time to live, as in memcached; the server takes larger numbers as a time since 1970.
@@ -55,12 +56,11 @@ pub enum Compared {
 /// A time to live as the server wants it.
 pub(crate) fn exptime(ttl: Option<Duration>) -> i32 {
     let Some(ttl) = ttl else { return 0 };
-    let seconds = ttl.as_secs().saturating_add(u64::from(ttl.subsec_nanos() > 0));
     let since_1970_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let seconds = match seconds {
+    let seconds = match seconds_up(ttl) {
         0 => return -1,
-        1..=RELATIVE_MAX_S => seconds,
-        _ => seconds.saturating_add(since_1970_s()),
+        seconds @ 1..=RELATIVE_MAX_S => seconds,
+        seconds => seconds.saturating_add(since_1970_s()),
     };
     i32::try_from(seconds).unwrap_or(i32::MAX)
 }

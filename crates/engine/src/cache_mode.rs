@@ -255,10 +255,7 @@ impl<A: Access> Segments for Arenas<'_, A> {
 
     fn is_scarce(&self) -> bool {
         // Logs may not take the reserve.
-        // The reserve may have grown between the two.
-        let free_words =
-            self.memory.stats().free_words.saturating_sub(self.memory.reserve_stats().free_words);
-        free_words * 8 < self.memory.geometry().memory_bytes / SCARCE_PART
+        self.memory.heap_stats().free_words * 8 < self.memory.geometry().memory_bytes / SCARCE_PART
     }
 
     #[inline]

@@ -238,9 +238,14 @@ impl<A: Access> Memory<A> {
 
     /// Of the region's heap and the reserve's, in which the arenas of the partitions count as used.
     pub fn stats(&self) -> HeapStats {
-        let mut stats = self.heap.lock().stats(&self.region);
+        let mut stats = self.heap_stats();
         stats.add(&self.reserve_stats());
         stats
+    }
+
+    /// Of the region's heap alone, from which logs take their arenas.
+    pub fn heap_stats(&self) -> HeapStats {
+        self.heap.lock().stats(&self.region)
     }
 
     /// Of the reserve's heap alone; all zero without a reserve.

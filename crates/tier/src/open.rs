@@ -160,7 +160,10 @@ pub struct Recovered {
 /// # Errors
 /// The device fails or cannot be used.
 pub fn inspect(device: &Device) -> Result<Contents, OpenError> {
-    let mut driver = Driver::new(device, &LaneOptions { pool_bytes: 1 << 20, ..LaneOptions::default() })?;
+    contents(&mut Driver::new(device, &LaneOptions { pool_bytes: 1 << 20, ..LaneOptions::default() })?)
+}
+
+fn contents(driver: &mut Driver) -> Result<Contents, OpenError> {
     let reads = [0, PAGE_BYTES as u64].map(|at| Work::Read { at, len: PAGE_BYTES });
     let pages = driver.run_all(reads.into())?;
     let decoded: Vec<_> = pages.iter().map(|page| Superblock::decode(page)).collect();
@@ -216,10 +219,10 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let begun = Instant::now();
-    check_size(device)?;
     let mut options = *options;
     let pool_bytes = options.write_lane.pool_bytes.max(2 << 20);
     let mut driver = Driver::new(device, &LaneOptions { pool_bytes, ..options.write_lane })?;
+    check_size(&mut driver, device)?;
     let mut newest = Newest::default();
     let mut recovered = Recovered::default();
     let (superblock, found) = recover(&mut driver, |found| {
@@ -251,8 +254,8 @@ where
 }
 
 /// What lies beyond the device's end would look like segments that cannot be read.
-fn check_size(device: &Device) -> Result<(), OpenError> {
-    let Contents::Table(superblock) = inspect(device)? else { return Ok(()) };
+fn check_size(driver: &mut Driver, device: &Device) -> Result<(), OpenError> {
+    let Contents::Table(superblock) = contents(driver)? else { return Ok(()) };
     let (table, device) = (superblock.layout.device_bytes(), device.geometry().capacity_bytes);
     if table > device { Err(OpenError::TooSmall { table, device }) } else { Ok(()) }
 }

@@ -96,7 +96,7 @@ struct EtcdOptions {
 
 impl EtcdOptions {
     fn config(&self) -> anyhow::Result<EtcdConfig> {
-        let ttl_s = self.etcd_ttl.as_secs() + u64::from(self.etcd_ttl.subsec_nanos() > 0);
+        let ttl_s = minos_base::seconds_up(self.etcd_ttl);
         ensure!((1..=3600).contains(&ttl_s), "--etcd-ttl: expected 1s to 1h");
         let password = |path: &PathBuf| {
             let text = fs::read_to_string(path);

@@ -6,7 +6,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use minos_base::{Seconds, StatsGroup};
+use minos_base::{Seconds, StatsGroup, seconds_up};
 use minos_engine::{Access, CacheMode, Mode};
 use minos_net::{Address, Io, Poller, Way};
 use minos_proto::memcache::compose;
@@ -257,7 +257,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("cas_enabled", &"yes");
         emit("flush_enabled", &"yes");
         emit("shutdown_enabled", &yes_or_no(config.allow_shutdown));
-        emit("idle_timeout", &tuning.idle_timeout.as_millis().div_ceil(1000));
+        emit("idle_timeout", &seconds_up(tuning.idle_timeout));
         emit("stall_timeout", &tuning.stall_timeout.as_secs());
         emit("min_rate", &tuning.rate_min);
         emit("receive_memory", &self.receiving.bytes_max());

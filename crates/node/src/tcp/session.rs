@@ -132,7 +132,7 @@ impl Session {
     }
 
     /// From now on none has.
-    pub(crate) fn take_change(&mut self) {
+    pub(crate) fn forget_change(&mut self) {
         match self {
             Self::Memcache(session) => session.has_changed = false,
             Self::Resp(session) => session.has_changed = false,

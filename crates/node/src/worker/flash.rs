@@ -66,7 +66,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Whether a reply to a connection may say that its changes were made; `None` if it is to be held. If it must not, the
     /// connection is to be closed.
     pub(crate) fn may_acknowledge(&self, connection: &mut Connection) -> Option<bool> {
-        connection.session.take_change();
+        connection.session.forget_change();
         if self.holds_replies() {
             return None;
         }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_base::Seconds;
+use minos_base::{Seconds, seconds_up};
 use minos_engine::{Access, Mode};
 use minos_net::Io;
 use minos_sched::WorkerId;
@@ -139,8 +139,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             return;
         }
         // Rounded up: connections know the second in which they were last active.
-        let timeout_s = timeout.as_secs().saturating_add(u64::from(timeout.subsec_nanos() > 0));
-        let timeout_s = Seconds::try_from(timeout_s).unwrap_or(Seconds::MAX);
+        let timeout_s = Seconds::try_from(seconds_up(timeout)).unwrap_or(Seconds::MAX);
         let Some(oldest) = self.now_s.checked_sub(timeout_s) else { return };
         let Some(mut state) = self.shared.queues[self.id.index()].state.try_lock() else { return };
         let silent: Vec<_> = state

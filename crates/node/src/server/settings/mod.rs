@@ -17,7 +17,7 @@ use minos_sched::{ControlConfig, Options, Policy, Standby};
 
 pub use table::{FIXED, Shown, names};
 pub(crate) use table::{fixed, shown};
-pub use text::parse_time;
+pub use text::{parse_time, parse_time_or_never};
 
 use super::{
     config::{DispatchChoice, InvalidOption, LogLevel, ServerConfig},

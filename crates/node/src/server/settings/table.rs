@@ -5,7 +5,7 @@ use std::time::Duration;
 use minos_base::VALUE_BYTES_MAX;
 use minos_sched::{ConfigError, HANDOFF_WORKERS_MAX};
 
-use super::{SettingError, Values, parse_time, policy, text::Unit};
+use super::{SettingError, Values, parse_time_or_never, policy, text::Unit};
 use crate::{
     server::config::{Design, InvalidOption, LogLevel},
     watch::NEVER_SLOW_US,
@@ -170,13 +170,9 @@ const SETTINGS: &[Setting] = &[
             slow_us => humantime::format_duration(Duration::from_micros(slow_us)).to_string(),
         },
         write: |values, text| {
-            values.slow_us = match text {
-                "never" => NEVER_SLOW_US,
-                _ => {
-                    let time = parse_time(text).map_err(|_| format!("expected a time, such as 10ms, or never, not {text:?}"))?;
-                    u64::try_from(time.as_micros()).unwrap_or(NEVER_SLOW_US)
-                }
-            };
+            let time = parse_time_or_never(text);
+            let time = time.map_err(|_| format!("expected a time, such as 10ms, or never, not {text:?}"))?;
+            values.slow_us = u64::try_from(time.as_micros()).unwrap_or(NEVER_SLOW_US);
             Ok(())
         },
     }),

@@ -15,6 +15,14 @@ pub fn parse_time(text: &str) -> Result<Duration, humantime::DurationError> {
     }
 }
 
+/// As [`parse_time`], or the longest of all times for `never`.
+///
+/// # Errors
+/// The text is no time.
+pub fn parse_time_or_never(text: &str) -> Result<Duration, humantime::DurationError> {
+    if text == "never" { Ok(Duration::MAX) } else { parse_time(text) }
+}
+
 /// What the number of a setting counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
