@@ -13,9 +13,9 @@ use std::{
 use anyhow::{Context, anyhow};
 use clap::Args;
 use minos_client::{Config, DEFAULT_PORT, Error, ReadBy, Secret, StoreOptions, blocking::Client};
+use minos_node::settings::parse_time;
 
-use crate::time::parse_time;
-use plain::Plain;
+pub(crate) use plain::Plain;
 
 /// How a command ended, as scripts see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +61,9 @@ const SERVER_VARIABLE: &str = "MINOS_SERVER";
 /// The server, and how to speak to it.
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// Server, as minos://HOST:PORT or HOST:PORT: the address of its --native; or memcached://HOST:PORT [default:
-    /// $MINOS_SERVER, or 127.0.0.1:11311, or memcached://127.0.0.1:11211 if nothing answers there]
+    /// Server, as minos://HOST:PORT or HOST:PORT: the address of its --native; or
+    /// memcached://USER@HOST:PORT [default: $MINOS_SERVER, or 127.0.0.1:11311, or memcached://127.0.0.1:11211
+    /// if nothing answers there]
     #[arg(long, short, value_name = "ADDR")]
     server: Option<String>,
 

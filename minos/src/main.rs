@@ -17,7 +17,6 @@ mod rate;
 mod secret;
 mod serve;
 mod shell;
-mod time;
 mod top;
 mod transfer;
 

@@ -9,8 +9,8 @@ use std::{fs, path::Path};
 
 use brief_bench::{BriefBench, number};
 
-/// A short run.
-const BENCH: BriefBench = BriefBench { options: &[["--duration", "50ms"], ["--warmup", "10ms"]] };
+/// A short run. A file system may take tens of milliseconds for the first writes to a file.
+const BENCH: BriefBench = BriefBench { options: &[["--duration", "500ms"], ["--warmup", "10ms"]] };
 
 /// The name in reports of a driver that was asked for.
 fn name(driver: &str) -> &str {

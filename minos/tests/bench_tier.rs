@@ -7,9 +7,9 @@ mod brief_bench;
 
 use brief_bench::{BriefBench, number};
 
-/// A short run.
+/// A short run, which a process that stands still for a moment does not sleep through.
 const BENCH: BriefBench = BriefBench {
-    options: &[["--duration", "100ms"], ["--warmup", "10ms"], ["--keys", "20000"], ["--block", "200"]],
+    options: &[["--duration", "1s"], ["--warmup", "10ms"], ["--keys", "20000"], ["--block", "200"]],
 };
 
 #[test]
@@ -21,8 +21,8 @@ fn vectors_of_a_store_on_a_file_find_every_key() {
     assert!(number(&report, "gets") > 0.0 && number(&report, "keys_per_s") > 0.0, "{report}");
     assert_eq!((&report["wrong"], &report["recovered_records"]), (&0.into(), &20_000.into()), "{report}");
     assert!(number(&report, "write_amplification") < 2.0, "{report}");
-    // Records have a page each or, at its end, two.
-    assert!((4096.0..4500.0).contains(&number(&report, "read_bytes_per_key")), "{report}");
+    // Of a record its page is read or, where it crosses into the next one, sectors of both.
+    assert!((3500.0..4500.0).contains(&number(&report, "read_bytes_per_key")), "{report}");
     // What is on it is not destroyed unasked.
     assert!(BENCH.refusal(&target, &[]).contains("--device-write"));
     let report = BENCH.json(&target, &["--device-write", "--get-ratio", "0.5", "--threads", "2"]);

@@ -40,8 +40,18 @@ fn commands_of_memcached_are_executed() {
             "CLIENT_ERROR cannot increment or decrement non-numeric value\n",
         )
     );
+    // What answers nothing is not waited for.
+    assert_eq!(
+        cli(&url, &[], "set q 0 0 1 noreply v\nmg none v q\nget q\nmn\n"),
+        "VALUE q 0 1\nv\r\nEND\nMN\n"
+    );
     assert!(cli(&url, &["stats"], "").ends_with("\nEND\n"));
-    assert!(cli(&url, &["lru_crawler", "metadump", "all"], "").starts_with("key="));
+    let theirs = Server::memcached(&[]).unwrap();
+    let url_of_theirs = format!("memcached://{}", theirs.address());
+    assert_eq!(cli(&url_of_theirs, &["set", "k", "v"], ""), "STORED\n");
+    for url in [&url, &url_of_theirs] {
+        assert!(cli(url, &["lru_crawler", "metadump", "all"], "").starts_with("key="));
+    }
     assert_eq!(cli(&url, &[], "set 'k\n"), "a quote is not closed\n");
     drop(server);
     assert!(cli(&url, &["version"], "").contains("cannot connect"), "the control");

@@ -122,7 +122,6 @@ fn figure_3_has_a_device_a_store_and_a_server() {
     assert!((1..4).all(|at| any(&rows, at)), "{rows:?}");
 }
 
-/// True if a number of this column is above zero: a short window can be empty, but not all of them.
 #[test]
 fn figures_of_tables_and_of_servers_on_them_are_measured() {
     let folder = tempfile::tempdir().unwrap();
@@ -140,6 +139,7 @@ fn figures_of_tables_and_of_servers_on_them_are_measured() {
     assert!([10, 15].contains(&curves.len()) && (1..4).all(|at| any(&curves, at)), "{curves:?}");
 }
 
+/// True if a number of this column is above zero: a short window can be empty, but not all of them.
 fn any(rows: &[Vec<String>], at: usize) -> bool {
     rows.iter().any(|row| row[at].parse().is_ok_and(|number: f64| number > 0.0))
 }

@@ -15,7 +15,7 @@ use common::{
     refusal, stop,
 };
 use minos_client::{Config, StoreOptions, blocking};
-use minos_testkit::{Client, Packet, PacketClient, Server};
+use minos_testkit::{Answer, Client, Packet, PacketClient, Server};
 use tempfile::TempDir;
 
 /// Three times what memory holds.
@@ -174,6 +174,22 @@ fn nothing_foreign_is_written_over() {
 }
 
 #[test]
+fn no_table_is_made_for_values_without_room() {
+    let (_folder, path) = file();
+    drop(serve("store", &path));
+    let table = fs::read(&path).unwrap();
+    let too_large = |flash: &str| refusal(&["--memory=4m", "--max-item-size=4m", flash, "--flash-format"]);
+    // A segment of 64 MiB has 1 MiB, and a record half of that.
+    let message = too_large(&format!("--flash={}", path.display()));
+    assert!(message.contains("find no room in a record"), "{message}");
+    assert!(fs::read(&path).unwrap() == table, "the old table is not as it was");
+    let other = path.with_extension("new");
+    let message = too_large(&format!("--flash={}:64m", other.display()));
+    assert!(message.contains("find no room in a record"), "{message}");
+    drop(serve("store", &other));
+}
+
+#[test]
 fn a_seed_of_the_key_hash_is_that_of_the_table() {
     let (_folder, path) = file();
     drop(serve_with("cache", &path, &["--hash-seed=7"]));
@@ -246,6 +262,19 @@ fn a_region_belongs_to_the_last_server_of_its_table() {
     assert!(message.contains("used without this region"), "{message}");
 }
 
+/// The answer to a packet, which is repeated while flash is behind.
+fn change(client: &mut PacketClient, packet: &Packet) -> Answer {
+    const OUT_OF_MEMORY: u16 = 0x82;
+    let patience = Instant::now() + Duration::from_secs(60);
+    loop {
+        let answer = client.ask(packet).unwrap();
+        if answer.status != OUT_OF_MEMORY {
+            return answer;
+        }
+        assert!(Instant::now() < patience, "{answer:?}");
+    }
+}
+
 #[test]
 fn packets_find_what_is_on_flash() {
     let (_folder, path) = file();
@@ -260,11 +289,11 @@ fn packets_find_what_is_on_flash() {
         assert!(got.key == key.as_bytes() && got.value == value(number), "{key}");
     }
     for (number, key) in keys() {
-        let joined = client.ask(&Packet { value: b"!".to_vec(), ..Packet::of(0x0e, &key) }).unwrap();
+        let joined = change(&mut client, &Packet { value: b"!".to_vec(), ..Packet::of(0x0e, &key) });
         assert_eq!(joined.status, 0, "{key}");
-        let touched = client.ask(&Packet::touch(0x1d, &key, 0)).unwrap();
+        let touched = change(&mut client, &Packet::touch(0x1d, &key, 0));
         assert_eq!(touched.value, [&value(number)[..], b"!"].concat());
-        assert_eq!(client.ask(&Packet { cas: touched.cas, ..Packet::of(0x04, &key) }).unwrap().status, 0);
+        assert_eq!(change(&mut client, &Packet { cas: touched.cas, ..Packet::of(0x04, &key) }).status, 0);
         assert_eq!(client.ask(&Packet::of(0x00, &key)).unwrap().status, 1);
     }
     assert_eq!(client.ask(&Packet::new(0x08)).unwrap().status, 0);

@@ -136,10 +136,6 @@ fn what_cannot_be_is_said() {
     }
     let text = refusal(&["--engine=store", "--evict=lru"]);
     assert!(text.contains("--evict") && text.contains("--engine cache"), "{text}");
-    let text = refusal(&["--io=uring"]);
-    assert!(text.contains("--io uring: removed") && text.contains("--io epoll"), "{text}");
-    let text = refusal(&["--io=kqueue"]);
-    assert!(text.contains("epoll") && !text.contains("uring"), "{text}");
     assert!(refusal(&["--prefetch-depth=33"]).contains("1..=32"));
     assert!(refusal(&["--evict=random"]).contains("approx-lru"));
 }

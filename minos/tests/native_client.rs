@@ -103,7 +103,8 @@ fn pattern(bytes: usize) -> Vec<u8> {
 fn every_operation_does_what_it_says() {
     for engine in common::ENGINES {
         let native = Native::start(engine);
-        let mut client = native.client();
+        // Executed twice because its answer was late, a store would have another CAS unique than it said.
+        let mut client = native.client_with(Config::new().once_for(OnceFor::AllWrites));
         assert_eq!(client.get("a"), Ok(None));
         let cas = client.put_with("a", "one", StoreOptions::new().flags(9)).unwrap();
         let value = client.get("a").unwrap().unwrap();

@@ -23,6 +23,22 @@ fn client(server: &Server) -> Client {
     Client::connect(server.address()).unwrap()
 }
 
+/// The lines of the reply that begins with `first`.
+fn whole(client: &mut Client, first: String) -> Vec<String> {
+    let parts = match first.split_at(1) {
+        ("$", length) => usize::from(length != "-1"),
+        ("*", count) => count.parse().unwrap_or(0),
+        _ => 0,
+    };
+    let is_text = first.starts_with('$');
+    let mut lines = vec![first];
+    for _ in 0..parts {
+        let line = client.line().unwrap();
+        lines.extend(if is_text { vec![line] } else { whole(client, line) });
+    }
+    lines
+}
+
 /// The next line, if one comes soon.
 fn soon(client: &mut Client) -> Option<String> {
     client.socket().set_read_timeout(Some(SILENCE)).unwrap();
@@ -92,19 +108,18 @@ const WRITES: [&str; 22] = [
     "!del a",
 ];
 
-/// The first line of each reply to `commands`, or that it waited, and then the line.
+/// The reply to each of `commands`, and whether it waited. A reply that need not wait may come as late as it likes.
 fn during(server: &Server, mode: &str, commands: &[&str]) -> Vec<String> {
     let (mut operator, mut client) = (client(server), client(server));
     let mut told = Vec::new();
     for command in commands {
         assert_eq!(operator.ask(&format!("client pause 1000000 {mode}")).unwrap(), "+OK");
         client.send(format!("{}\r\n", command.trim_start_matches('!'))).unwrap();
-        let waits = soon(&mut client).map_or("waits".to_owned(), |line| line);
+        let first = if command.starts_with('!') { soon(&mut client) } else { client.line().ok() };
         assert_eq!(operator.ask("client unpause").unwrap(), "+OK", "{command}");
-        let line = if waits == "waits" { client.line().unwrap() } else { String::new() };
-        // The rest of a reply of more than one line.
-        while soon(&mut client).is_some() {}
-        told.push(format!("{command}: {waits} {line}"));
+        let waits = if first.is_none() { "waits" } else { "goes on" };
+        let first = first.unwrap_or_else(|| client.line().unwrap());
+        told.push(format!("{command}: {waits} {:?}", whole(&mut client, first)));
     }
     told
 }

@@ -59,7 +59,7 @@ fn options_for_research_stand_apart() {
     let options = below
         .take_while(|line| line.is_empty() || line.starts_with(' '))
         .filter_map(|line| line.strip_prefix("      --")?.split(' ').next());
-    let research = ["sample", "large-order", "large-wait-max", "spin-max", "prefetch-depth"];
+    let research = ["large-order", "large-wait-max", "prefetch-depth"];
     assert_eq!(options.collect::<Vec<_>>(), research, "{help}");
 }
 

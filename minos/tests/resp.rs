@@ -6,6 +6,8 @@ mod common;
 mod wire;
 
 use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
     thread,
     time::{Duration, Instant},
 };
@@ -48,6 +50,29 @@ fn set_slowly(connection: &mut Connection, key: &str, value: &str, options: &[&s
     connection.reply().expect("a reply")
 }
 
+/// A page in a browser can send any bytes behind the head of a request.
+#[test]
+fn a_request_of_http_ends_the_connection() {
+    let (server, _) = start(&[]);
+    let mut client = Connection::open(server.address());
+    let mut is_cut_off = |head: &[u8]| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(&[head, b"\r\nSET k new\r\n"].concat()).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        // A reset says the same.
+        stream.read_to_end(&mut Vec::new()).ok();
+        client.say(&["set", "k", "old", "get"]) == bulk("old")
+    };
+    assert!(!is_cut_off(b"PING"), "the control");
+    for head in [
+        &b"POST / HTTP/1.1\r\nHost: localhost\r\n"[..],
+        b"GET / HTTP/1.1\r\nhOST: localhost\r\n",
+        b"*1\r\n$4\r\npost",
+    ] {
+        assert!(is_cut_off(head), "{}", head.escape_ascii());
+    }
+}
+
 #[test]
 fn large_values_are_received_and_sent_with_all_options() {
     for options in [&["--threshold=1000"][..], &["--engine=store"], &["--dispatch=keyhash"]] {
@@ -86,6 +111,66 @@ fn large_values_are_received_and_sent_with_all_options() {
             [ok(), Reply::Integer(1_000_000), bulk(&large("e")), Reply::Simple("PONG".to_owned())]
         );
         common::stop(server);
+    }
+}
+
+/// Commands through a value of so many bytes, which they make and delete.
+fn go_through(client: &mut Connection, bytes: i64) {
+    let number = Reply::Integer;
+    let (last, middle) = ((bytes * 8 - 1).to_string(), (bytes / 2).to_string());
+    assert_eq!(client.say(&["setbit", "k", &last, "1"]), number(0));
+    assert_eq!(client.say(&["setbit", "k", &last, "1"]), number(1));
+    assert_eq!(client.say(&["setrange", "k", &middle, "ab"]), number(bytes));
+    assert_eq!(client.say(&["append", "k", "cd"]), number(bytes + 2));
+    assert_eq!(client.say(&["bitcount", "k"]), number(1 + 3 + 3 + 4 + 3));
+    let Reply::Bulk(range) = client.say(&["getrange", "k", &middle, "-1"]) else { panic!("no bulk string") };
+    assert!(range.len() as i64 == bytes / 2 + 2 && range.starts_with(b"ab") && range.ends_with(b"\x01cd"));
+    assert_eq!(client.say(&["getrange", "k", &middle, &middle]), bulk("a"));
+    assert_eq!(client.say(&["getbit", "k", &last]), number(1));
+    assert_eq!(client.say(&["del", "k"]), number(1));
+}
+
+#[test]
+fn commands_that_go_through_large_values_are_executed_by_their_worker() {
+    let (server, mut memcached) = start(&["--threshold=16k", "--max-item-size=16m"]);
+    let mut client = Connection::open(server.address());
+    let mut given = || {
+        let stats = memcached.stats("minos").unwrap();
+        let given = stats.iter().filter(|(name, _)| name.ends_with(":to_owner"));
+        given.map(|(_, value)| value.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    (0..20).for_each(|_| go_through(&mut client, 1000));
+    assert_eq!(given(), 0, "the control");
+    // That worker may also be the one that has found the command.
+    let begun = Instant::now();
+    while given() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no command was given to another worker");
+        go_through(&mut client, 8 << 20);
+    }
+    // Behind one that is given away, a pipeline goes on.
+    let commands = [
+        &["set", "small", "1"][..],
+        &["setrange", "k", "1000000", "x"],
+        &["incr", "small"],
+        &["multi"],
+        &["append", "k", "y"],
+        &["get", "small"],
+        &["exec"],
+        &["strlen", "k"],
+    ];
+    let pipeline: Vec<u8> = commands.iter().flat_map(|command| array(&words(command))).collect();
+    client.send(&pipeline, usize::MAX);
+    let replies: Vec<_> = commands.iter().map(|_| client.reply().expect("a reply")).collect();
+    let (number, queued) = (Reply::Integer, || Reply::Simple("QUEUED".to_owned()));
+    let both = Reply::Elements(b'*', vec![number(1_000_002), bulk("2")]);
+    let expected = [ok(), number(1_000_001), number(2), ok(), queued(), queued(), both, number(1_000_002)];
+    assert_eq!(replies, expected);
+    let (before, begun) = (given(), Instant::now());
+    while given() == before {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no transaction was given to another worker");
+        assert_eq!(client.say(&["multi"]), ok());
+        assert_eq!(client.say(&["setbit", "k", "0", "1"]), queued());
+        assert!(matches!(client.say(&["exec"]), Reply::Elements(b'*', _)));
     }
 }
 

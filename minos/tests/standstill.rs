@@ -53,13 +53,11 @@ fn a_worker_that_stood_still_says_so() {
     }
 }
 
-#[test]
-fn a_driver_that_stood_still_says_so() {
-    let server = common::start_plain();
-    let target = format!("memcached://{}", server.address());
+/// Long turns of a driver that is stopped now and then.
+fn long_turns_of_driver(target: &str) -> u64 {
     let options = ["--load", "--keys", "200", "--rate", "1k", "--pace", "spin", "--duration", "1s", "--json"];
     let mut bench = Command::new(env!("CARGO_BIN_EXE_minos"))
-        .args(["bench", "--warmup", "100ms", "--target", &target])
+        .args(["bench", "--warmup", "100ms", "--target", target])
         .args(options)
         .stdout(Stdio::piped())
         .spawn()
@@ -70,5 +68,13 @@ fn a_driver_that_stood_still_says_so() {
     }
     let output = bench.wait_with_output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert!(report["driver"]["long_turns"].as_u64().unwrap() > 0, "{report}");
+    report["driver"]["long_turns"].as_u64().unwrap()
+}
+
+#[test]
+fn a_driver_that_stood_still_says_so() {
+    let server = common::start_plain();
+    let target = format!("memcached://{}", server.address());
+    // On a machine that stands still itself, no stop may fall into the window of a run.
+    assert!((0..20).any(|_| long_turns_of_driver(&target) > 0), "nothing was counted");
 }

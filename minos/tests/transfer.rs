@@ -1,8 +1,9 @@
 //! `minos dump`, `restore` and `import` between Minos, memcached and Redis; completions and manual pages.
 
 use std::{
+    io::Write,
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use minos_testkit::{Client, Server};
@@ -98,6 +99,55 @@ fn a_dump_fills_another_server() {
 }
 
 #[test]
+fn a_server_with_users_is_copied_by_one_of_them() {
+    let mut hash = Command::new(MINOS);
+    hash.args(["secret", "--hash"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = hash.spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "p@ss:word").unwrap();
+    let hash = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    std::fs::write(path("users"), format!("user app on {} ~* +@all", hash.trim())).unwrap();
+    let acl = format!("--acl={}", path("users"));
+    let guarded = || Server::minos(Path::new(MINOS), &["--memory=128m", "--workers=2", &acl]).unwrap();
+    let (open, one, other) = (server(), guarded(), guarded());
+    let with = |login: &str, server: &Server| format!("memcached://{login}@{}", server.address());
+    fill(&open);
+    // A server without users is not told the password.
+    run(&["dump", &path("first"), "--from", &with("app:p@ss:word", &open)]);
+    run(&["restore", &path("first"), "--to", &with("app:p@ss:word", &one)]);
+    run(&["import", &with("app:p@ss:word", &one), "--to", &with("app:p@ss:word", &other)]);
+    run(&["dump", &path("last"), "--from", &with("app:p@ss:word", &other)]);
+    let copied = server();
+    run(&["restore", &path("last"), "--to", &url(&copied)]);
+    check(&copied);
+    assert_eq!(ask(&copied, b"mg login s\r\n"), "EN");
+    for (server, said) in [
+        (url(&one), "the server has users: say memcached://USER@HOST:PORT"),
+        (with("app", &one), "no password in the URL, nor in MINOS_PASSWORD"),
+        (with("app:wrong", &one), "the server refuses app: CLIENT_ERROR authentication failure"),
+    ] {
+        let refused = String::from_utf8(minos(&["restore", &path("first"), "--to", &server]).stderr).unwrap();
+        assert!(refused.contains(said) && !refused.contains("wrong"), "{refused}");
+        let refused = String::from_utf8(minos(&["get", "plain", "--server", &server]).stderr).unwrap();
+        assert!(refused.contains(said) && !refused.contains("wrong"), "{refused}");
+    }
+    let got = minos(&["get", "plain", "--server", &with("app:p@ss:word", &one)]);
+    assert_eq!(got.stdout, b"value\n");
+    // The list of processes does not show it.
+    let by_variable = |login: &str| {
+        let mut command = Command::new(MINOS);
+        command.args(["get", "plain", "--server", &with(login, &one)]).env("MINOS_PASSWORD", "p@ss:word");
+        command.output().unwrap()
+    };
+    assert_eq!(by_variable("app").stdout, b"value\n");
+    assert!(!by_variable("app:").status.success());
+    let wrong = minos(&["dump", &path("none"), "--from", "memcache://app:p@ss:word@localhost:1"]);
+    let said = String::from_utf8(wrong.stderr).unwrap();
+    assert!(said.contains("'--from <URL>' is no URL of a server") && !said.contains("p@ss"), "{said}");
+}
+
+#[test]
 fn items_come_from_memcached() {
     let (theirs, ours) = (Server::memcached(&["-m", "128"]).unwrap(), server());
     fill(&theirs);
@@ -138,6 +188,27 @@ fn strings_come_from_redis() {
     let short = ask(&ours, b"mg short t\r\n");
     assert!(short.starts_with("HD t90") || short.starts_with("HD t89"), "{short}");
     assert_eq!(ask(&ours, b"mg list v\r\n"), "EN");
+}
+
+#[test]
+fn a_database_without_keys_is_imported() {
+    let (redis, to) = (Server::redis(&[]).unwrap(), server());
+    let said = run(&["import", &format!("redis://{}", redis.address()), "--to", &url(&to)]);
+    assert!(said.contains("0 items copied"), "{said}");
+}
+
+#[test]
+fn keys_that_the_protocol_cannot_name_are_left_out_and_counted() {
+    let mut server = Server::minos(Path::new(MINOS), &["--memory=128m", "--resp=127.0.0.1:0"]).unwrap();
+    let mut client = Client::connect(server.resp_address().unwrap()).unwrap();
+    for key in ["k ".repeat(100), "k ".repeat(50)] {
+        client.send(format!("SET \"{key}\" v\r\n").as_bytes()).unwrap();
+        assert_eq!(client.line().unwrap(), "+OK");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dump").display().to_string();
+    let said = run(&["dump", &file, "--from", &url(&server)]);
+    assert!(said.contains("1 items copied") && said.contains("1 keys left out"), "{said}");
 }
 
 #[test]

@@ -58,10 +58,12 @@ fn nobody_is_refused_while_a_new_program_takes_over() {
     let region = folder.path().join("region").to_str().unwrap().to_owned();
     let socket = folder.path().join("socket");
     let unix = format!("--memcached=unix:{}", socket.display());
-    let options = ["--memory=64m", "--workers=2", "--region", &region, &unix];
+    let others =
+        ["resp", "admin"].map(|name| format!("--{name}=unix:{}", folder.path().join(name).display()));
+    let options = ["--memory=64m", "--workers=2", "--region", &region, &unix, &others[0], &others[1]];
     let server = Server::minos(Path::new(MINOS), &options).unwrap();
     let address = server.address();
-    assert_eq!(ask(address, "set k 0 0 1\r\nv\r\nquit\r\n"), Outcome::Answered("STORED\r\n".to_owned()));
+    assert_eq!(ask(address, SET), stored());
     let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         let clients: Vec<_> = (0..2)
@@ -91,27 +93,114 @@ fn nobody_is_refused_while_a_new_program_takes_over() {
             assert_eq!(witness.rest().unwrap(), b"");
         }
     });
-    assert_eq!(
-        ask(address, "get k\r\nquit\r\n"),
-        Outcome::Answered("VALUE k 0 1\r\nv\r\nEND\r\n".to_owned())
-    );
+    assert_eq!(ask(address, GET), found());
+    assert!(!server.log().contains("panicked"), "{}", server.log());
     drop(server);
     assert!(TcpStream::connect(address).is_err(), "the control: without a server clients are refused");
+}
+
+/// Waits until the server's log has this text so many times.
+fn wait_for(server: &Server, text: &str, times: usize) {
+    let begun = Instant::now();
+    while server.log().matches(text).count() < times {
+        assert!(begun.elapsed() < PATIENCE, "{text}: {}", server.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const SET: &str = "set k 0 0 1\r\nv\r\nquit\r\n";
+const GET: &str = "get k\r\nquit\r\n";
+
+fn stored() -> Outcome {
+    Outcome::Answered("STORED\r\n".to_owned())
+}
+
+fn found() -> Outcome {
+    Outcome::Answered("VALUE k 0 1\r\nv\r\nEND\r\n".to_owned())
+}
+
+#[test]
+fn a_table_is_made_empty_by_the_first_program_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let flash = format!("--flash={}:64m", folder.path().join("flash").display());
+    let server = Server::minos(Path::new(MINOS), &["--memory=64m", "--flash-format", &flash]).unwrap();
+    assert_eq!(ask(server.address(), SET), stored());
+    kill_process(pid(&server), Signal::USR2).unwrap();
+    wait_for(&server, "serving", 2);
+    assert_eq!(ask(server.address(), GET), found());
+}
+
+#[test]
+fn signals_while_it_stops_for_an_upgrade_cost_no_item() {
+    let folder = tempfile::tempdir().unwrap();
+    let region = format!("--region={}", folder.path().join("region").display());
+    let options = ["--memory=256m", "--max-item-size=64m", "--stop-timeout=10s", &region];
+    let mut server = Server::minos(Path::new(MINOS), &options).unwrap();
+    let address = server.address();
+    let mut client = Client::connect(address).unwrap();
+    assert_eq!(client.set("large", &vec![0; 40 << 20]).unwrap(), "STORED");
+    // The server waits for a client that does not read its reply, of more than sockets hold.
+    let hold = || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"get large\r\n").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        stream
+    };
+    assert_eq!(ask(address, SET), stored());
+    let held = hold();
+    for said in ["stopping signal=12", "stopping already"] {
+        kill_process(pid(&server), Signal::USR2).unwrap();
+        wait_for(&server, said, 1);
+    }
+    drop(held);
+    wait_for(&server, "serving", 2);
+    assert_eq!(ask(address, GET), found());
+    let held = hold();
+    kill_process(pid(&server), Signal::USR2).unwrap();
+    wait_for(&server, "stopping signal=12", 2);
+    kill_process(pid(&server), Signal::TERM).unwrap();
+    wait_for(&server, "no new program will be started", 1);
+    drop(held);
+    let begun = Instant::now();
+    while server.is_running() {
+        assert!(begun.elapsed() < PATIENCE, "{}", server.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+    server.start_again().unwrap();
+    assert_eq!(ask(address, GET), found());
+}
+
+#[test]
+fn what_the_next_program_cannot_serve_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let [region, file] = ["region", "minos.toml"].map(|name| folder.path().join(name));
+    std::fs::write(&file, "memory = \"64m\"\n").unwrap();
+    let options = ["--config", file.to_str().unwrap(), "--region", region.to_str().unwrap()];
+    let server = Server::minos(Path::new(MINOS), &options).unwrap();
+    assert_eq!(ask(server.address(), SET), stored());
+    let unfit = [
+        ("memory = 64x", "--config"),
+        ("memory = \"32m\"", "`memory` has changed"),
+        ("memory = \"64m\"\nengine = \"store\"", "`engine` has changed"),
+        ("memory = \"64m\"\npartitions = 2", "`partitions` has changed"),
+        ("memory = \"64m\"\nlarge-reserve = \"10m\"", "`large-reserve` has changed"),
+    ];
+    for (text, reason) in unfit {
+        std::fs::write(&file, text).unwrap();
+        kill_process(pid(&server), Signal::USR2).unwrap();
+        wait_for(&server, reason, 1);
+        assert_eq!(ask(server.address(), GET), found());
+    }
 }
 
 #[test]
 fn a_server_without_a_region_refuses() {
     let server = Server::minos(Path::new(MINOS), &["--memory=64m"]).unwrap();
     let address = server.address();
-    assert_eq!(ask(address, "set k 0 0 1\r\nv\r\nquit\r\n"), Outcome::Answered("STORED\r\n".to_owned()));
+    assert_eq!(ask(address, SET), stored());
     kill_process(pid(&server), Signal::USR2).unwrap();
-    let begun = Instant::now();
-    while !server.log().contains("needs --region or --flash") {
-        assert!(begun.elapsed() < PATIENCE, "{}", server.log());
-        thread::sleep(Duration::from_millis(10));
-    }
-    let reply = Outcome::Answered("VALUE k 0 1\r\nv\r\nEND\r\n".to_owned());
-    assert_eq!(ask(address, "get k\r\nquit\r\n"), reply);
+    wait_for(&server, "needs --region or --flash", 1);
+    assert_eq!(ask(address, GET), found());
 }
 
 /// systemd's protocol: descriptors from 3 on, for this process.
@@ -125,10 +214,51 @@ fn a_socket_that_systemd_opened_is_used() {
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(listener)))
         .spawn()
         .unwrap();
-    let outcome = ask(address, "set k 0 0 1\r\nv\r\nquit\r\n");
+    let outcome = ask(address, SET);
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(outcome, Outcome::Answered("STORED\r\n".to_owned()));
+    assert_eq!(outcome, stored());
+}
+
+#[test]
+fn the_path_of_systemds_socket_stays_after_an_upgrade_and_ours_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let [theirs, ours, region, log] =
+        ["theirs", "ours", "region", "log"].map(|name| folder.path().join(name));
+    let listener = std::os::unix::net::UnixListener::bind(&theirs).unwrap();
+    let mut child = Command::new("sh")
+        .args([
+            "-c",
+            "LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=x exec \"$0\" serve --memory 64m \"$@\" 3<&0",
+        ])
+        .arg(MINOS)
+        .args([&theirs, &ours].map(|path| format!("--memcached=unix:{}", path.display())))
+        .args(["--region", region.to_str().unwrap()])
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(listener)))
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let process = Pid::from_child(&child);
+    let has_served = |times| {
+        let begun = Instant::now();
+        while std::fs::read_to_string(&log).unwrap().matches("serving").count() < times {
+            assert!(begun.elapsed() < PATIENCE);
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let say = |path: &Path| {
+        let mut stream = UnixStream::connect(path).unwrap();
+        let mut reply = String::new();
+        stream.write_all(b"version\r\nquit\r\n").unwrap();
+        stream.read_to_string(&mut reply).map(|_| reply).unwrap_or_default()
+    };
+    has_served(1);
+    kill_process(process, Signal::USR2).unwrap();
+    has_served(2);
+    assert!([&theirs, &ours].iter().all(|path| say(path).starts_with("VERSION")));
+    kill_process(process, Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!((theirs.exists(), ours.exists()), (true, false));
 }
 
 /// The configuration of the package, with other places.

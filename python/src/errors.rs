@@ -2,8 +2,9 @@
 
 use minos_client::Error as ClientError;
 use pyo3::{
-    PyErr, create_exception,
+    create_exception,
     exceptions::{PyException, PyValueError},
+    prelude::*,
 };
 
 create_exception!(minos, Error, PyException, "A call failed.");
@@ -11,13 +12,13 @@ create_exception!(
     minos,
     TimedOut,
     Error,
-    "No answer in time; what was asked for may have been done, or may still be."
+    "No answer in time; what was asked for may have been done, or may still be, unless was_sent is False."
 );
 create_exception!(
     minos,
     OutcomeUnknown,
     Error,
-    "The server was started again: it was done once or not at all."
+    "The server forgot the client, as by a start, or could not keep the change: it was done once or not at all."
 );
 create_exception!(minos, TooLarge, Error, "The value is larger than the server or this client takes.");
 create_exception!(minos, NoMemory, Error, "The server has no memory for the value.");
@@ -32,7 +33,7 @@ pub(crate) fn raised(error: ClientError) -> PyErr {
         ClientError::Key { .. } | ClientError::Option(_) | ClientError::Address { .. } => {
             PyValueError::new_err(text)
         }
-        ClientError::TimedOut { .. } => TimedOut::new_err(text),
+        ClientError::TimedOut { was_sent } => timed_out(text, was_sent),
         ClientError::OutcomeUnknown => OutcomeUnknown::new_err(text),
         ClientError::TooLarge { .. } => TooLarge::new_err(text),
         ClientError::NoMemory => NoMemory::new_err(text),
@@ -41,4 +42,9 @@ pub(crate) fn raised(error: ClientError) -> PyErr {
         ClientError::Unstable => Unstable::new_err(text),
         _ => Error::new_err(text),
     }
+}
+
+fn timed_out(text: String, was_sent: bool) -> PyErr {
+    let error = TimedOut::new_err(text);
+    Python::attach(|py| error.value(py).setattr("was_sent", was_sent)).map_or_else(|fault| fault, |()| error)
 }

@@ -3,7 +3,8 @@
 use std::{
     collections::BTreeMap,
     os::fd::{AsFd, AsRawFd},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, TryLockError},
+    thread::{self, ThreadId},
     time::Duration,
 };
 
@@ -18,7 +19,10 @@ use pyo3::{
     types::{PyBool, PyBytes},
 };
 
-use crate::{errors::raised, value::Value};
+use crate::{
+    errors::{Error, raised},
+    value::Value,
+};
 
 /// Verb, key, value, exptime, flags, operand, initial number, time-out in seconds.
 type Wanted = (PyBackedStr, PyBackedBytes, PyBackedBytes, i32, u32, u64, Option<u64>, Option<f64>);
@@ -28,17 +32,44 @@ type Wanted = (PyBackedStr, PyBackedBytes, PyBackedBytes, i32, u32, u64, Option<
 pub(crate) struct Native {
     /// None after close.
     inner: Mutex<Option<blocking::Client>>,
+    /// The thread that has locked `inner`.
+    caller: Mutex<Option<ThreadId>>,
     fileno: i32,
 }
 
 impl Native {
-    /// Runs `body` with the client; releases the interpreter meanwhile.
+    /// Runs `body` with the client; releases the interpreter meanwhile. Handlers of signals run within `body`: they would
+    /// wait for the client for ever.
     fn with<T: Send>(
         &self,
         py: Python<'_>,
         body: impl FnOnce(&mut blocking::Client) -> Result<T, ClientError> + Send,
     ) -> PyResult<T> {
-        py.detach(|| self.lock().as_mut().map_or(Err(ClientError::Closed), body)).map_err(raised)
+        self.refuse_handlers()?;
+        let run = || {
+            let mut inner = self.lock();
+            self.note_caller(Some(thread::current().id()));
+            let result = inner.as_mut().map_or(Err(ClientError::Closed), body);
+            self.note_caller(None);
+            result
+        };
+        py.detach(run).map_err(raised)
+    }
+
+    /// Fails if the calling thread is in the middle of a call with this client.
+    fn refuse_handlers(&self) -> PyResult<()> {
+        let is_locked = matches!(self.inner.try_lock(), Err(TryLockError::WouldBlock));
+        let caller = *self.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_locked && caller == Some(thread::current().id()) {
+            return Err(Error::new_err(
+                "the handler of a signal cannot use the client whose call it interrupts",
+            ));
+        }
+        Ok(())
+    }
+
+    fn note_caller(&self, caller: Option<ThreadId>) {
+        *self.caller.lock().unwrap_or_else(PoisonError::into_inner) = caller;
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<blocking::Client>> {
@@ -82,13 +113,20 @@ impl Native {
         }
         let client = py.detach(|| blocking::Client::open(address, config)).map_err(raised)?;
         let fileno = client.as_fd().as_raw_fd();
-        Ok(Self { inner: Mutex::new(Some(client)), fileno })
+        Ok(Self { inner: Mutex::new(Some(client)), caller: Mutex::new(None), fileno })
     }
 
-    /// Runs operations to their end. Returns their results in order, errors included.
+    /// Runs operations to their end, or until the handler of a signal raises an exception. Returns their results in order,
+    /// errors included.
     fn call(&self, py: Python<'_>, requests: Vec<Wanted>) -> PyResult<Vec<Py<PyAny>>> {
         let requests = requests.into_iter().map(request).collect::<PyResult<Vec<_>>>()?;
-        let results = self.with(py, |client| Ok(client.call_many(requests)))?;
+        let mut raised = Ok(());
+        let goes_on = || {
+            raised = Python::attach(|py| py.check_signals());
+            raised.is_ok()
+        };
+        let results = self.with(py, |client| Ok(client.call_many_while(requests, goes_on)))?;
+        raised?;
         results.into_iter().map(|result| shown(py, result)).collect()
     }
 
@@ -131,8 +169,10 @@ impl Native {
     }
 
     /// Closes the client.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.refuse_handlers()?;
         py.detach(|| *self.lock() = None);
+        Ok(())
     }
 }
 

@@ -15,6 +15,16 @@ pub(crate) struct Value {
 
 #[pymethods]
 impl Value {
+    #[new]
+    fn made(bytes: Py<PyBytes>, flags: u32, cas: u64) -> Self {
+        Self { bytes, flags, cas }
+    }
+
+    /// For pickle.
+    fn __getnewargs__(&self, py: Python<'_>) -> (Py<PyBytes>, u32, u64) {
+        (self.bytes.clone_ref(py), self.flags, self.cas)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let bytes = self.bytes.bind(py).repr()?;
         Ok(format!("Value(bytes={bytes}, flags={}, cas={})", self.flags, self.cas))

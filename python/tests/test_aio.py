@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import os
+import time
 
 import pytest
 
@@ -42,6 +43,22 @@ def test_every_call_does_what_it_does_without_asyncio(server):
         assert client.server() == server.address and client.counters()["completed"] > 10
 
     run(server, body)
+
+
+def test_what_waits_for_room_beside_what_has_no_answer_waits_no_longer_than_that(start):
+    server = start()
+
+    async def body(client):
+        server.pause()
+        begun = time.monotonic()
+        with pytest.raises(minos.Partial) as caught:
+            await client.get_many(str(i) for i in range(40_000))
+        errors = caught.value.failed.values()
+        assert len(errors) == 40_000 and all(isinstance(error, minos.TimedOut) for error in errors)
+        # Those that come first, and those that get their room: ten time-outs before the fix.
+        assert time.monotonic() - begun < 12
+
+    run(server, body, timeout=2.0)
 
 
 def test_what_tasks_ask_for_together_shares_datagrams(server):

@@ -1,7 +1,9 @@
 """The module against a server."""
 
 import array
+import contextlib
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -129,17 +131,69 @@ def test_what_has_failed_is_told_and_what_has_not_is_there(client):
     assert list(raised.value.failed) == ["x" * 251] and client.get("part-1") is None
 
 
+def test_values_and_errors_go_to_other_processes(client):
+    client.set("pickled", "x", flags=3)
+    value = client.gets("pickled")
+    again = pickle.loads(pickle.dumps(value))
+    assert (again.bytes, again.flags, again.cas) == (value.bytes, value.flags, value.cas)
+    with pytest.raises(minos.Partial) as raised:
+        client.get_many(["pickled", ""])
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert again.found == {"pickled": b"x"} and str(again) == str(raised.value)
+    assert list(again.failed) == [""] and isinstance(again.failed[""], ValueError)
+
+
+class Alarm(Exception):
+    """Raised by the handler of a signal."""
+
+
+def test_a_signal_is_handled_during_a_call(start):
+    server = start()
+    refused = []
+
+    def handler(number, frame):
+        # The client is in the middle of a call.
+        for use in (lambda: client.get("a"), client.close):
+            with pytest.raises(minos.Error) as raised:
+                use()
+            refused.append(str(raised.value))
+        raise Alarm
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with server.client(timeout=60.0) as client:
+            client.set("a", "b")
+            server.pause()
+            begin = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(Alarm):
+                client.incr("n", initial=1)
+            assert time.monotonic() - begin < 30
+            server.resume()
+            assert client.get("a") == b"b"
+            assert len(refused) == 2 and all("signal" in text for text in refused)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_a_call_has_a_time_out_of_its_own(start):
     server = start()
     with server.client(timeout=60.0) as client:
         client.set("a", "b")
         server.pause()
         begin = time.monotonic()
-        with pytest.raises(minos.TimedOut):
+        with pytest.raises(minos.TimedOut) as raised:
             client.get("a", timeout=0.1)
-        assert time.monotonic() - begin < 30
+        assert time.monotonic() - begin < 30 and raised.value.was_sent is True
         server.resume()
         assert client.get("a") == b"b"
+
+
+def test_what_was_never_sent_says_so():
+    with pytest.raises(minos.TimedOut) as raised:
+        # Nobody listens there.
+        minos.Client("127.0.0.1:9", timeout=0.1)
+    assert pickle.loads(pickle.dumps(raised.value)).was_sent is False
 
 
 def test_a_server_that_is_stopping_is_left_for_the_next(start):
@@ -149,6 +203,9 @@ def test_a_server_that_is_stopping_is_left_for_the_next(start):
         assert client.server() == first.address
         first.process.send_signal(signal.SIGTERM)
         first.process.wait()
+        # Sent to a server that is gone, it may have been executed there, for all that the client knows.
+        with contextlib.suppress(minos.OutcomeUnknown):
+            client.set("a", "1")
         client.set("a", "2")
         assert client.server() == second.address
         assert client.counters()["failovers"] >= 1

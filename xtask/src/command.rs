@@ -1,7 +1,7 @@
 //! Commands, and the count of their tests.
 
 use std::{
-    collections::VecDeque,
+    collections::{BTreeSet, VecDeque},
     env, fmt,
     io::{self, BufRead, BufReader, Write},
     mem,
@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use minos_testkit::forget_package;
+use minos_testkit::{SKIPPED, forget_package};
 
 use crate::times::{TestLine, Times, ask_for_times};
 
@@ -85,6 +85,7 @@ fn run_tests_quietly(command: &mut Command, totals: &mut Totals, out: &mut impl 
         writeln!(out, "{line}")?;
         totals.count(&line);
         totals.times.see(&line);
+        totals.see_skipped(&line);
         if let Some(failure) = failed.see(&line) {
             totals.failed += u64::from(!failure.names_tests);
             totals.failures.push(failure);
@@ -190,6 +191,8 @@ fn name(command: &Command) -> String {
 pub(crate) struct Totals {
     passed: u64,
     failed: u64,
+    /// Those of the passed ones that show nothing on this machine.
+    skipped: BTreeSet<String>,
     /// Programs whose tests failed.
     pub(crate) failures: Vec<Failure>,
     pub(crate) times: Times,
@@ -208,10 +211,41 @@ impl Totals {
         }
     }
 
+    /// Notes the test that says in this line that it shows nothing here.
+    fn see_skipped(&mut self, line: &str) {
+        // It may come into the line of any test, and of tests that run one by one the thread has no name of its own.
+        let before = line.strip_prefix("test ").and_then(|line| line.split_once(" ... "));
+        let said = before.map_or(line, |(_, said)| said).strip_prefix(SKIPPED);
+        let Some((thread, _)) = said.and_then(|said| said.split_once(": ")) else { return };
+        let name = before.filter(|_| thread == "main").map_or(thread, |(test, _)| test);
+        self.skip(&format!("{} {name}", self.times.program()));
+    }
+
+    /// Notes what was not tested.
+    pub(crate) fn skip(&mut self, name: &str) {
+        self.skipped.insert(name.to_owned());
+    }
+
+    /// A line of the tests that show nothing on this machine, if there are any.
+    fn skipped(&self) -> String {
+        let names: Vec<_> = self.skipped.iter().map(String::as_str).collect();
+        if names.is_empty() {
+            String::new()
+        } else {
+            format!("{SKIPPED}{}: {}\n", names.len(), names.join(", "))
+        }
+    }
+
+    /// The totals, behind what was skipped.
+    pub(crate) fn summary(&self) -> String {
+        format!("{}{self}", self.skipped())
+    }
+
     /// Adds what was counted beside.
     fn add(&mut self, beside: Self) {
         self.passed += beside.passed;
         self.failed += beside.failed;
+        self.skipped.extend(beside.skipped);
         self.failures.extend(beside.failures);
         self.times.add(beside.times);
     }
@@ -234,10 +268,12 @@ impl Totals {
         said.chain(repeats).map(|line| format!("{line}\n")).collect()
     }
 
-    /// Writes the totals, the slowest tests, and what failed of a tier to files, for scripts.
+    /// Writes the totals, the slowest tests, and what failed and was skipped of a tier to files, for scripts.
     pub(crate) fn write(&self, tier: &str) -> anyhow::Result<()> {
         let totals = format!("{self}\n");
-        let files = [("totals", totals), ("slowest", self.times.slowest()), ("failed", self.failed())];
+        let (slowest, failed) = (self.times.slowest(), self.failed());
+        let files =
+            [("totals", totals), ("slowest", slowest), ("failed", failed), ("skipped", self.skipped())];
         for (what, text) in files {
             let path = root().join(format!("target/{what}-{tier}.txt"));
             std::fs::write(&path, text).with_context(|| path.display().to_string())?;
@@ -266,6 +302,27 @@ mod tests {
         totals.count("test a::b ... ok");
         totals.count_check(true);
         assert_eq!(totals.to_string(), "16 passed, 3 failed");
+    }
+
+    #[test]
+    fn skipped_tests_are_named_above_the_totals() {
+        let of = |line: &str| {
+            let running = "     Running tests/rack.rs (target/debug/deps/rack-0123)";
+            let mut command = Command::new("sh");
+            command.args(["-c", &format!("echo '{running}'; echo '{line}'")]);
+            command
+        };
+        let mut totals = Totals::default();
+        assert_eq!(totals.summary(), "0 passed, 0 failed");
+        let commands = [of("skipped: cut::a: no network: none"), of("test b ... skipped: main: no root")];
+        run_tests_at_once(commands, &mut totals, &mut Vec::new()).unwrap();
+        // A test may say so more than once, and others may speak of what is skipped.
+        for line in ["test c ... skipped: cut::a: no", "test skipped: good ... ok", "the rest is skipped: no"]
+        {
+            run_tests_quietly(&mut of(line), &mut totals, &mut Vec::new()).unwrap();
+        }
+        totals.count("test result: ok. 13 passed; 0 failed");
+        assert_eq!(totals.summary(), "skipped: 2: rack b, rack cut::a\n13 passed, 0 failed");
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run_tests(&mut cargo_under_asan(&port), totals)?;
     let server = [&["test", "-p", "minos", "--test", "memif"], &FEATURE[..]].concat();
     run_tests(&mut cargo(&server), totals)?;
-    println!("{totals}");
+    println!("{}", totals.summary());
     Ok(())
 }
 

@@ -46,8 +46,8 @@ enum Task {
         #[arg(long)]
         lean: bool,
     },
-    /// Install the programs that the tests need: memcached, Redis, etcd, protoc, libmemcached-tools, pymemcache,
-    /// nftables, cargo-deny
+    /// Install the programs that the tests need: memcached, Redis, libmemcached-tools, pymemcache, nftables,
+    /// cargo-deny
     Setup,
     /// Check the licences, sources and advisories of the dependencies
     Deny,
@@ -90,7 +90,7 @@ enum Task {
     Smoke,
     /// Count the instructions of the engine's operations, and compare with the record
     Instructions(instructions::InstructionsOptions),
-    /// Test coordinators that etcd elects
+    /// Test coordinators that etcd elects; installs Debian's etcd-server and protobuf-compiler
     Etcd,
     /// Test the port over DPDK, server and client; installs Debian's dpdk-dev, and is no part of the gate
     Dpdk,

@@ -9,17 +9,15 @@ use std::{
 use crate::command::{cargo, root, run};
 
 /// A program that tests or their builds run, its Debian packages, and the service that they start.
-struct Need {
-    program: &'static str,
-    package: &'static str,
-    service: Option<&'static str>,
+pub(crate) struct Need {
+    pub(crate) program: &'static str,
+    pub(crate) package: &'static str,
+    pub(crate) service: Option<&'static str>,
 }
 
-const NEEDS: [Need; 12] = [
+const NEEDS: [Need; 10] = [
     Need { program: "memcached", package: "memcached", service: Some("memcached") },
     Need { program: "redis-server", package: "redis-server", service: Some("redis-server") },
-    Need { program: "etcd", package: "etcd-server", service: Some("etcd") },
-    Need { program: "protoc", package: "protobuf-compiler libprotobuf-dev", service: None },
     Need { program: "memccapable", package: "libmemcached-tools", service: None },
     Need { program: "python3", package: "python3", service: None },
     Need { program: "c++", package: "g++", service: None },
@@ -51,9 +49,14 @@ const PYTHON_IMPORTS: &str = "import pymemcache, pytest, faker, zstd, xxhash, py
 /// Installs missing programs. A failed installation is only reported: the test that needs it fails with the
 /// reason, and the others still run.
 pub(crate) fn install() -> anyhow::Result<()> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    let is_there = |need: &&Need| env::split_paths(&path).any(|folder| folder.join(need.program).is_file());
-    let missing: Vec<&Need> = NEEDS.iter().filter(|need| !is_there(need)).collect();
+    install_programs(&NEEDS);
+    tell(environment(ENVIRONMENT, &PYTHON_PACKAGES, PYTHON_IMPORTS).map(drop));
+    Ok(())
+}
+
+/// Installs those of the programs that are missing.
+pub(crate) fn install_programs(needs: &[Need]) {
+    let missing: Vec<&Need> = needs.iter().filter(|need| !is_there(need.program)).collect();
     if !missing.is_empty() {
         tell(install_packages(&missing.iter().flat_map(|need| need.package.split(' ')).collect::<Vec<_>>()));
         // Debian starts installed services; the tests start their own on free ports.
@@ -61,17 +64,20 @@ pub(crate) fn install() -> anyhow::Result<()> {
             tell(run(Command::new("service").args([service, "stop"])));
         }
     }
-    tell(environment(ENVIRONMENT, &PYTHON_PACKAGES, PYTHON_IMPORTS).map(drop));
-    Ok(())
 }
 
 /// Installs the browser, unless it is there.
 pub(crate) fn install_browser() -> anyhow::Result<()> {
-    let path = env::var_os("PATH").unwrap_or_default();
-    if env::split_paths(&path).any(|folder| folder.join(BROWSER).is_file()) {
+    if is_there(BROWSER) {
         return Ok(());
     }
     install_packages(&[BROWSER, "fonts-dejavu-core"])
+}
+
+/// True if `PATH` has the program.
+fn is_there(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
 /// Built without optimization: the optimized build would take longer than it saves.

@@ -177,7 +177,7 @@ fn run_all(tier: &str, parts: &[Part], is_lean: bool, totals: &mut Totals) -> an
     totals.write(tier)?;
     println!("\nThe slowest tests:\n{}\nThe parts:", totals.times.slowest());
     took.iter().for_each(|(name, seconds)| println!("{seconds:6} s  {name}"));
-    println!("{:6} s  all of {tier}\n{totals}", begin.elapsed().as_secs());
+    println!("{:6} s  all of {tier}\n{}", begin.elapsed().as_secs(), totals.summary());
     ensure!(totals.failures.is_empty(), "what failed, and how to repeat it:\n{}", totals.failed());
     Ok(())
 }

@@ -50,6 +50,11 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// The program that runs.
+    pub(crate) fn program(&self) -> &str {
+        &self.program
+    }
+
     pub(crate) fn begin_part(&mut self, name: &'static str) {
         self.part = name;
     }

@@ -39,8 +39,10 @@ pub(crate) fn test(options: &UcxOptions, totals: &mut Totals) -> anyhow::Result<
         return measure(chosen.as_deref().unwrap_or(SHARED_MEMORY[0]));
     }
     let tests = ["test", "-p", "minos-fabric", "--features", "ucx"];
-    let check = ["clippy", "-p", "minos-fabric", "--features", "ucx", "--all-targets"];
-    run(cargo(&check).args(["--", "-D", "warnings"]))?;
+    for package in ["minos-fabric", "minos-node", "minos"] {
+        let check = ["clippy", "-p", package, "--features", "ucx", "--all-targets"];
+        run(cargo(&check).args(["--", "-D", "warnings"]))?;
+    }
     let all = chosen.as_deref().map_or(SHARED_MEMORY.to_vec(), |chosen| vec![chosen]);
     for transports in all {
         for targets in [&["--lib", "--test", "ucx"][..], &["--doc"]] {
@@ -48,9 +50,17 @@ pub(crate) fn test(options: &UcxOptions, totals: &mut Totals) -> anyhow::Result<
         }
     }
     // Only there, reads are under way for a while.
-    let reader = [&tests[..], &["--test", "ucx", "reader::answers_beside_another_process_are_true"]].concat();
-    run_tests(cargo(&reader).env(TRANSPORTS, TWO_SIDED), totals)?;
-    println!("{totals}");
+    for name in ["reader::answers_beside_another_process_are_true", "ends::"] {
+        let test = [&tests[..], &["--test", "ucx", name]].concat();
+        run_tests(cargo(&test).env(TRANSPORTS, TWO_SIDED), totals)?;
+    }
+    // Servers, which choose the transports themselves.
+    for tests in [&["-p", "minos-node", "--lib", "rack"][..], &["-p", "minos", "--test", "ucx"]] {
+        run_tests(&mut cargo(&[&["test", "--features", "ucx"], tests].concat()), totals)?;
+    }
+    let moves = ["test", "--features", "ucx", "-p", "minos", "--test", "ucx", "what_is_read_is_never_older"];
+    run_tests(cargo(&moves).env("MINOS_LEFT_OUT", "window"), totals)?;
+    println!("{}", totals.summary());
     Ok(())
 }
 

@@ -3,7 +3,7 @@
  *
  * Link with -lminos, or with the output of `pkg-config --cflags --libs minos`. A minos_client is one socket, driven by
  * the calling thread: it has no threads of its own. It may move between threads, but two threads must not use it at
- * the same time; give each thread its own client.
+ * the same time; give each thread its own client. After a fork only one of the processes may use a client.
  *
  * Every call that can fail returns a minos_status: MINOS_OK; a positive number for a negative result that is no error
  * (no such item, a condition that does not hold); a negative number for an error, described by minos_error_text.
@@ -36,9 +36,11 @@ typedef enum minos_status {
     MINOS_EXISTS = 2,
     /* The condition of the store does not hold. */
     MINOS_NOT_STORED = 3,
-    /* No answer in time; the operation may have been executed, or may still be. */
+    /* No answer in time; if the operation was sent, which minos_error_text says, it may have been executed, or may still
+       be. */
     MINOS_TIMED_OUT = -1,
-    /* The server restarted, or lost this client's session: the operation was executed once or not at all. */
+    /* The server restarted, lost this client's session, or could not keep the change, as its flash failed: the operation
+       was executed once or not at all. */
     MINOS_OUTCOME_UNKNOWN = -2,
     /* The key is empty or too long. */
     MINOS_KEY = -3,
@@ -99,7 +101,10 @@ minos_options *minos_options_new(void);
 /* NULL is ignored. Clients that were made with the options stay valid. */
 void minos_options_free(minos_options *options);
 
-/* Time-out of an operation, retries included; for a large value, the longest time without progress. Default 2000. */
+/*
+ * Time-out of an operation, retries included; for a large value, the longest time without progress, and for what waits for
+ * room in a call for many, the longest time without an answer to any. Default 2000.
+ */
 minos_status minos_options_timeout_ms(minos_options *options, uint64_t timeout_ms);
 
 /* A secret shared with the server, as `minos secret` prints it: datagrams then carry a tag. Nothing is encrypted.
@@ -116,8 +121,9 @@ minos_status minos_options_datagram_bytes_max(minos_options *options, size_t byt
 minos_status minos_options_in_flight_max(minos_options *options, size_t datagrams);
 
 /*
- * Exactly-once execution for all writes, instead of only those that must not be repeated (add, append, prepend,
- * compare and swap, delete, incr, decr). Default false.
+ * Exactly-once execution for all writes, or only for those that must not be repeated (add, append, prepend, compare and
+ * swap, delete, incr, decr, flush). Default true. With false, a put, replace or touch whose answer was lost or late may be
+ * executed again after later, acknowledged writes of the same key, also of this client, and bring the older value back.
  */
 minos_status minos_options_all_writes_once(minos_options *options, bool all_writes);
 
@@ -134,7 +140,8 @@ typedef struct minos_client minos_client;
 /*
  * Creates a client of the server at "minos://HOST:PORT" or "HOST:PORT", which must answer within the time-out.
  * Several addresses, separated by commas, name servers of the same items, or caches that replace each other:
- * when one is stopping or silent, the client goes to the next.
+ * when one is stopping or silent, the client goes to the next. Host names are resolved once, here; one that is not known
+ * is left out while another is.
  * options may be NULL. On failure *client becomes NULL.
  */
 minos_status minos_connect(const char *address, const minos_options *options, minos_client **client);
@@ -249,8 +256,9 @@ typedef struct minos_item {
 } minos_item;
 
 /*
- * Reads the values of count keys. values has room for count values; the caller frees all of them. statuses, if it is
- * not NULL, has room for as many statuses. Returns the first error, or MINOS_OK even if keys are not found.
+ * Reads the values of count keys. values has room for count values; the caller frees all of them, also after an error.
+ * statuses, if it is not NULL, has room for as many statuses. Returns the first error, or MINOS_OK even if keys are not
+ * found.
  * If it returns MINOS_ARGUMENT or MINOS_PANIC, the statuses were not written.
  */
 minos_status minos_get_many(minos_client *client, const minos_key *keys, size_t count, minos_value *values,

@@ -61,12 +61,15 @@ pub unsafe extern "C" fn minos_get_many(
     values: *mut OwnedValue,
     statuses: *mut Status,
 ) -> Status {
+    if !values.is_null() {
+        // Whatever comes of the call, the caller frees them.
+        // SAFETY: the caller has room for a value of each key.
+        (0..count).for_each(|at| unsafe { write(values.add(at), OwnedValue::NONE) });
+    }
     let get = |client: &mut Client| {
         if values.is_null() && count > 0 {
             return Err(Failure::Argument("values"));
         }
-        // SAFETY: the caller has room for a value of each key.
-        (0..count).for_each(|at| unsafe { write(values.add(at), OwnedValue::NONE) });
         // SAFETY: the keys are lent.
         let requests = unsafe { requests(Verb::Get, keys, count) }?;
         Ok(call_all(client, requests, statuses, |at, outcome| {

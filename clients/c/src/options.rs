@@ -110,7 +110,7 @@ pub unsafe extern "C" fn minos_options_in_flight_max(options: *mut Options, data
     unsafe { change(options, |config| Ok(config.in_flight_max(datagrams))) }
 }
 
-/// Selects exactly-once execution for all writes, instead of only those that must not be repeated.
+/// Selects exactly-once execution for all writes, or only for those that must not be repeated.
 ///
 /// # Safety
 /// As the header says.

@@ -4,15 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int failures = 0;
-
-#define CHECK(condition)                                                              \
-    do {                                                                              \
-        if (!(condition)) {                                                           \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, minos_error_text()); \
-            failures++;                                                               \
-        }                                                                             \
-    } while (0)
+#include "check.h"
 
 #define KEY(text) (text), strlen(text)
 
@@ -112,6 +104,11 @@ static void check_arguments(minos_client *client) {
     CHECK(minos_put(client, KEY("a"), NULL, 1, 0, 0, NULL) == MINOS_ARGUMENT);
     CHECK(minos_get(client, "", 0, &value) == MINOS_KEY);
     CHECK(minos_get_many(client, NULL, 1, &value, NULL) == MINOS_ARGUMENT);
+    minos_key key = {"a", 1};
+    value.bytes = (uint8_t *)&value;
+    value.length = 1;
+    CHECK(minos_get_many(NULL, &key, 1, &value, NULL) == MINOS_ARGUMENT);
+    CHECK(value.bytes == NULL && value.length == 0);
     CHECK(minos_connect(NULL, NULL, &none) == MINOS_ARGUMENT && none == NULL);
     CHECK(minos_connect("127.0.0.1:1", NULL, NULL) == MINOS_ARGUMENT);
     CHECK(minos_connect("nothing://x", NULL, &none) == MINOS_ADDRESS && none == NULL);

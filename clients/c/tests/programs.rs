@@ -7,7 +7,7 @@ use std::{
     sync::OnceLock,
 };
 
-use minos_testkit::{Server, forget_package};
+use minos_testkit::{Server, forget_package, skip};
 use tempfile::TempDir;
 
 const SECRET: &str = "7:00112233445566778899aabbccddeeff0123456789abcdeffedcba9876543210";
@@ -159,6 +159,11 @@ fn a_loop_drives_operations() {
     assert_eq!(run("examples/loop.c", Library::Shared, &[&address]), "1000 visits\n");
 }
 
+#[test]
+fn children_of_a_fork_draw_numbers_of_their_own() {
+    assert_eq!(run("tests/fork.c", Library::Shared, &[]), "all is well\n");
+}
+
 /// A program must run with a later library of the same major version.
 #[test]
 fn programs_ask_for_the_library_by_its_soname() {
@@ -193,7 +198,7 @@ fn the_header_is_one_of_old_c_and_of_cpp() {
         command.arg(folder().join("include")).arg(path);
         match command.output() {
             Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
-            Err(error) => println!("skipped: {compiler}: {error}"),
+            Err(error) => skip(format!("{compiler}: {error}")),
         }
     }
 }

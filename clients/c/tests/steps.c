@@ -5,15 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int failures = 0;
-
-#define CHECK(condition)                                                              \
-    do {                                                                              \
-        if (!(condition)) {                                                           \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #condition, minos_error_text()); \
-            failures++;                                                               \
-        }                                                                             \
-    } while (0)
+#include "check.h"
 
 static minos_request request(int verb, const char *key, void *context) {
     minos_request made;

@@ -17,7 +17,7 @@ use crate::{
 
 /// The user that a connection is without a password, if it is open.
 const DEFAULT: &[u8] = b"default";
-/// The hash of no password, against which those of unknown users are checked, so that they take as long.
+/// The hash of no password. Wrong ones are checked against it too, until each user's and nobody's took as many checks.
 const NOBODY: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$bm9ib2R5a25vd3NpdA$MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDA";
 
@@ -68,7 +68,22 @@ impl Authority {
 
     /// Puts other users in force. Connections notice by [`version`](Self::version).
     pub fn replace(&self, acl: Acl) {
+        self.put(&mut self.state(), acl);
+    }
+
+    /// Changes the users in force in one step; not at all after an error.
+    ///
+    /// # Errors
+    /// That of `change`.
+    pub fn change<T, E>(&self, change: impl FnOnce(&mut Acl) -> Result<T, E>) -> Result<T, E> {
         let mut state = self.state();
+        let mut acl = Acl::clone(&state.acl);
+        let done = change(&mut acl)?;
+        self.put(&mut state, acl);
+        Ok(done)
+    }
+
+    fn put(&self, state: &mut State, acl: Acl) {
         *state = State { acl: Arc::new(acl), known: HashSet::new() };
         self.version.fetch_add(1, Relaxed);
     }
@@ -108,18 +123,21 @@ impl Authority {
         Login::Slow(Credentials { name: name.into(), password: password.into() })
     }
 
-    /// Checks a password. Takes tens of milliseconds, whether there is such a user or not.
+    /// Checks a password. Takes tens of milliseconds for each hash of the user that has most. That is so for all wrong ones,
+    /// so that the time does not tell whether there is such a user, if all hashes have the costs of
+    /// [`hash`](crate::hash).
     pub fn verify(&self, credentials: &Credentials) -> Option<Arc<User>> {
         let Credentials { name, password } = credentials;
         let version = self.version();
-        let user = self.acl().user(name).filter(|user| user.is_on()).cloned();
-        let Some(user) = user else {
-            self.nobody.as_ref().map(|nobody| nobody.is_of(password));
+        let acl = self.acl();
+        let user = acl.user(name).filter(|user| user.is_on()).cloned();
+        let is_right = |user: &Arc<User>| user.is_open() || user.knows(password);
+        let Some(user) = user.clone().filter(is_right) else {
+            for _ in 0..checks_left(&acl, user.as_deref()) {
+                self.nobody.as_ref().map(|nobody| nobody.is_of(password));
+            }
             return None;
         };
-        if !user.is_open() && !user.knows(password) {
-            return None;
-        }
         let mut state = self.state();
         // What was right for users of before says nothing.
         if self.version() == version && !user.is_open() {
@@ -139,6 +157,12 @@ impl Authority {
         // Both parts are replaced or added to as a whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many checks a wrong password still takes behind those of `user`.
+pub(crate) fn checks_left(acl: &Acl, user: Option<&User>) -> usize {
+    let most = acl.users().map(|user| user.hash_count()).max().unwrap_or(0).max(1);
+    most - user.map_or(0, User::hash_count)
 }
 
 impl fmt::Debug for Authority {

@@ -5,6 +5,8 @@ use std::fmt;
 /// What is done with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
+    /// Something is told that is not its value: that it is there, or of what kind and length it is.
+    Any,
     /// Its value, or something about it, is told.
     Read,
     /// It is changed.
@@ -48,20 +50,26 @@ impl KeyRule {
         if prefix.contains(['*', '?', '[', ']', '\\']) {
             return Err("a pattern is a key, or a prefix and one * at its end");
         }
+        // Of the file they make other words, or another line.
+        if prefix.contains(|c: char| c.is_ascii_whitespace() || c.is_ascii_control()) {
+            return Err("a pattern has no white space and no control characters");
+        }
         if is_exact && prefix.is_empty() {
             return Err("no key is empty");
         }
         Ok(Self { prefix: prefix.into(), is_exact, reads, writes })
     }
 
+    /// True if `key` may be used so by this rule alone.
     #[inline]
-    pub(crate) fn reads(&self, key: &[u8]) -> bool {
-        self.reads && self.matches(key)
-    }
-
-    #[inline]
-    pub(crate) fn writes(&self, key: &[u8]) -> bool {
-        self.writes && self.matches(key)
+    pub(crate) fn allows(&self, key: &[u8], access: Access) -> bool {
+        let has_rights = match access {
+            Access::Any => true,
+            Access::Read => self.reads,
+            Access::Write => self.writes,
+            Access::Both => self.reads && self.writes,
+        };
+        has_rights && self.matches(key)
     }
 
     #[inline]

@@ -1,10 +1,13 @@
 //! Files, rules and passwords.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    thread,
+};
 
 use proptest::{collection::vec, prelude::*, test_runner::TestRunner};
 
-use super::*;
+use super::{authority::checks_left, *};
 
 const GET: usize = 0;
 const SET: usize = 1;
@@ -17,7 +20,13 @@ const ONE: &[Entry] = &[
     Entry { name: "flush_all", categories: Categories::WRITE.with(Categories::DANGEROUS) },
     Entry { name: "stats", categories: Categories::ADMIN.with(Categories::DANGEROUS) },
 ];
-const OTHER: &[Entry] = &[Entry { name: "strlen", categories: Categories::READ }, ONE[GET]];
+const OTHER: &[Entry] = &[
+    Entry { name: "strlen", categories: Categories::READ },
+    ONE[GET],
+    Entry { name: "acl", categories: Categories::ADMIN },
+    Entry { name: "acl|setuser", categories: Categories::ADMIN.with(Categories::DANGEROUS) },
+    Entry { name: "aclx", categories: Categories::ADMIN },
+];
 const TABLES: Tables = &[ONE, OTHER];
 
 fn acl(text: &str) -> Acl {
@@ -72,8 +81,45 @@ fn later_rules_prevail() {
 }
 
 #[test]
+fn a_command_stands_for_its_subcommands() {
+    for (rules, allowed) in [
+        ("+@all -acl", [false, false, true]),
+        ("+acl", [true, true, false]),
+        ("+acl -acl|setuser", [true, false, false]),
+        ("+acl|setuser", [false, true, false]),
+        ("+acl|setuser -acl", [false; 3]),
+    ] {
+        let user = user(rules);
+        assert_eq!([2, 3, 4].map(|command| user.may_run(1, command)), allowed, "{rules}");
+    }
+}
+
+#[test]
+fn changes_at_the_same_time_are_all_made() {
+    const CHANGES: usize = 200;
+    let authority = Authority::new(acl("user u on"), [7; 32]);
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let authority = &authority;
+            scope.spawn(move || {
+                for change in 0..CHANGES {
+                    let name = format!("u{thread}-{change}");
+                    authority.change(|acl| acl.set_user(&name, ["on"])).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(authority.acl().users().count(), 1 + 4 * CHANGES);
+    let refused = authority.change(|acl| {
+        acl.remove("u");
+        acl.set_user("u", ["+nonsense"])
+    });
+    assert!(refused.is_err() && authority.acl().user(b"u").is_some(), "a part of it was done");
+}
+
+#[test]
 fn keys_are_prefixes_or_whole() {
-    let user = user("~a:* %R~b* %W~c %RW~d:*");
+    let user = user("~a:* %R~b* %W~c %RW~d:* %R~e %W~e");
     let cases = [
         ("a:", [true, true]),
         ("a:1", [true, true]),
@@ -83,16 +129,31 @@ fn keys_are_prefixes_or_whole() {
         ("c", [false, true]),
         ("cc", [false, false]),
         ("d:x", [true, true]),
+        ("e", [true, true]),
         ("", [false, false]),
         ("xa:", [false, false]),
     ];
     for (key, [reads, writes]) in cases {
-        let seen =
-            [Access::Read, Access::Write, Access::Both].map(|access| user.may_access(key.as_bytes(), access));
-        assert_eq!(seen, [reads, writes, reads && writes], "{key}");
+        let seen = [Access::Any, Access::Read, Access::Write, Access::Both]
+            .map(|access| user.may_access(key.as_bytes(), access));
+        // One rule must allow both.
+        let is_both = reads && writes && key != "e";
+        assert_eq!(seen, [reads || writes, reads, writes, is_both], "{key}");
     }
     assert!(self::user("allkeys").may_access(b"\xff\0", Access::Both));
     assert!(!self::user("allkeys resetkeys").may_access(b"a", Access::Read));
+}
+
+/// In a file it would be read as other words, or as a line of its own.
+#[test]
+fn a_pattern_has_no_white_space_and_no_control_characters() {
+    let mut users = acl("user u on");
+    for pattern in ["a b", "a\tb*", "a\nuser evil on nopass +@all ~*", "a\r", "\u{b}", "a\0*", "\u{7f}"] {
+        let error = users.set_user("u", [format!("~{pattern}").as_str()]).unwrap_err().to_string();
+        assert!(error.ends_with(": a pattern has no white space and no control characters"), "{error}");
+    }
+    users.set_user("u", ["~\u{e9}\u{a0}*"]).unwrap();
+    assert_eq!(Acl::parse(&users.to_string(), TABLES).unwrap().to_string(), users.to_string());
 }
 
 #[test]
@@ -163,6 +224,21 @@ fn a_right_password_is_slow_once_and_a_wrong_one_always() {
     assert!(authority.nobody.is_some(), "unknown users take as long");
     // The name and the password are told apart.
     assert!(login(&authority, b"asec", b"ret").1.is_none());
+}
+
+/// The time does not tell who is a user.
+#[test]
+fn a_wrong_password_takes_as_many_checks_whoever_it_is_said_for() {
+    let hashes = |ends: &str| {
+        let hash = |end| format!(" #{CHEAP}MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMD{end}");
+        ends.chars().map(hash).collect::<String>()
+    };
+    let users =
+        format!("user a on{}\nuser b off{}\nuser c on\nuser d on nopass", hashes("AEI"), hashes("AE"));
+    let acl = acl(&users);
+    let left = |name: &str| checks_left(&acl, acl.user(name.as_bytes()).map(|user| &**user));
+    assert_eq!(["a", "b", "c", "nobody"].map(left), [0, 1, 3, 3]);
+    assert_eq!(checks_left(&self::acl("user c on"), None), 1);
 }
 
 #[test]

@@ -12,6 +12,8 @@ use crate::{
 const HASHES_MAX: usize = 8;
 const RULES_MAX: usize = 256;
 const NAME_BYTES_MAX: usize = 64;
+/// Between the name of a command and that of its subcommand.
+const SUBCOMMAND: char = '|';
 
 /// A rule that does not apply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -95,16 +97,15 @@ impl User {
         self.allowed.get(table).is_some_and(|allowed| allowed.has(command))
     }
 
-    /// True if it may use `key` so.
+    /// True if it may use `key` so. As in Redis one rule must allow it: two that read and write are not one for both.
     #[inline]
     pub fn may_access(&self, key: &[u8], access: Access) -> bool {
-        let reads = || self.keys.iter().any(|rule| rule.reads(key));
-        let writes = || self.keys.iter().any(|rule| rule.writes(key));
-        match access {
-            Access::Read => reads(),
-            Access::Write => writes(),
-            Access::Both => reads() && writes(),
-        }
+        self.keys.iter().any(|rule| rule.allows(key, access))
+    }
+
+    /// The number of its passwords.
+    pub(crate) fn hash_count(&self) -> usize {
+        self.secrets.len()
     }
 
     /// True if `password` is one of its own. Takes tens of milliseconds.
@@ -206,6 +207,7 @@ fn add<T: PartialEq>(list: &mut Vec<T>, item: T, max: usize) -> Result<(), Strin
 }
 
 impl What {
+    /// What a rule names. A command stands for its subcommands too, as in Redis.
     fn named(name: &str, tables: Tables) -> Result<Self, String> {
         match name.strip_prefix('@') {
             Some(all) if all.eq_ignore_ascii_case("all") => Ok(Self::All),
@@ -226,7 +228,10 @@ impl What {
         match self {
             Self::All => true,
             Self::Category(_, category) => categories.meets(*category),
-            Self::Command(command) => name == *command,
+            Self::Command(command) => {
+                let rest = name.strip_prefix(command);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(SUBCOMMAND))
+            }
         }
     }
 }

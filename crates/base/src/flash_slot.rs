@@ -198,7 +198,13 @@ pub struct Tombstone {
 /// True if a slot that names a record of the one hash may look like a slot of the other.
 #[inline]
 pub fn may_look_alike(one: KeyHash, other: KeyHash) -> bool {
-    let common = (1 << ALIKE_BUCKET_BITS) - 1;
+    may_look_alike_among(1 << ALIKE_BUCKET_BITS, one, other)
+}
+
+/// As [`may_look_alike`], in an index that has so many buckets or more.
+#[inline]
+pub fn may_look_alike_among(buckets: u32, one: KeyHash, other: KeyHash) -> bool {
+    let common = buckets.checked_ilog2().map_or(0, |bits| (1 << bits) - 1);
     one.tag() == other.tag() && (one.bucket_bits() ^ other.bucket_bits()) & common == 0
 }
 

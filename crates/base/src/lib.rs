@@ -18,7 +18,7 @@ mod size_text;
 pub use clock::{Clock, Exptime, Seconds, seconds_up};
 pub use flash_slot::{
     ALIKE_BUCKET_BITS, FLASH_PAGE_BYTES, FlashPlace, FlashSlot, RoughLength, Tombstone, growth_bits,
-    may_look_alike,
+    may_look_alike, may_look_alike_among,
 };
 pub use hash::{KeyHash, hash_key};
 pub use random::{seeded, seeded_stream};

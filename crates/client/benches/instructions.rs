@@ -1,22 +1,22 @@
-//! The ways of a GET through the client's core that `cargo xtask instructions` counts, a fixed number of each.
+//! The ways of a GET and a PUT through the client's core that `cargo xtask instructions` counts, a fixed number of each.
 //!
 //! Runs under callgrind, which counts within [`measured_operations`] only. Prints a line for each call of it: the
-//! way and its number of GETs. The answers come from a first run, which is not counted: the same calls at the
+//! way and its number of operations. The answers come from a first run, which is not counted: the same calls at the
 //! same times send the same bytes, so that the second run finds its answers ready.
 
 #![forbid(unsafe_code)]
 
 use std::{collections::VecDeque, hint::black_box};
 
-use minos_client::{Config, Outcome, Request, Verb, core::Core};
+use minos_client::{Config, Outcome, QueueBy, Request, Verb, core::Core};
 use minos_proto::native::{
-    Access, Composer, DATAGRAM_BYTES_DEFAULT, Header, Hello, Kind, Opcode, ReplyRecord, Status,
+    Access, Composer, DATAGRAM_BYTES_DEFAULT, Flags, Header, Hello, Kind, Opcode, ReplyRecord, Status,
     WELCOME_BYTES, Welcome, WelcomeFlags, operations,
 };
 
-/// GETs of each way.
-const GETS: u64 = 2048;
-/// GETs of a vector, and of a pipeline.
+/// Operations of each way.
+const OPERATIONS: u64 = 2048;
+/// Operations of a vector, and of a pipeline.
 const BURST: usize = 32;
 /// Time from a burst to its answers, and from these to the next burst.
 const PAUSE_NS: u64 = 20_000;
@@ -45,16 +45,19 @@ const WELCOME: Welcome = Welcome {
 };
 
 fn main() {
-    let keys: Vec<[u8; 8]> = (0..GETS).map(u64::to_le_bytes).collect();
+    let keys: Vec<[u8; 8]> = (0..OPERATIONS).map(u64::to_le_bytes).collect();
     count("nothing", || keys.iter().for_each(|key| _ = black_box(key)));
     for way in [
-        Way { name: "client.get_vector", gets: BURST, is_vector: true },
-        Way { name: "client.get_pipeline", gets: BURST, is_vector: false },
-        Way { name: "client.get_single", gets: 1, is_vector: false },
+        Way { name: "client.get_vector", verb: Verb::Get, burst: BURST, is_vector: true },
+        Way { name: "client.get_pipeline", verb: Verb::Get, burst: BURST, is_vector: false },
+        Way { name: "client.get_single", verb: Verb::Get, burst: 1, is_vector: false },
+        Way { name: "client.put_vector", verb: Verb::Put, burst: BURST, is_vector: true },
+        Way { name: "client.put_pipeline", verb: Verb::Put, burst: BURST, is_vector: false },
+        Way { name: "client.put_single", verb: Verb::Put, burst: 1, is_vector: false },
     ] {
         let mut network = Network::default();
-        way.play(&mut greet(&mut network), &keys, &mut network);
-        let mut core = greet(&mut Network::default());
+        way.play(&mut greet(way.verb, &mut network), &keys, &mut network);
+        let mut core = greet(way.verb, &mut Network::default());
         network.repeat();
         count(way.name, || way.play(&mut core, &keys, &mut network));
     }
@@ -70,13 +73,15 @@ fn measured_operations(run: &mut dyn FnMut()) {
 
 fn count(name: &str, mut run: impl FnMut()) {
     measured_operations(&mut run);
-    println!("{name} {GETS}");
+    println!("{name} {OPERATIONS}");
 }
 
-/// A core that knows its server.
-fn greet(network: &mut Network) -> Core {
-    let mut core = Core::new(Config::new(), SERVER.into(), 1, 0).expect("valid options");
-    core.submit(Request::new(Verb::Get, "greeting"), 0).expect("room for one");
+/// A core that knows its server, and has a session if it needs one for this verb.
+fn greet(verb: Verb, network: &mut Network) -> Core {
+    // Any queue, so that a burst of PUTs is one train, too.
+    let config = Config::new().queue_by(QueueBy::Random);
+    let mut core = Core::new(config, SERVER.into(), 1, 0).expect("valid options");
+    core.submit(Request::new(verb, "greeting"), 0).expect("room for one");
     for now_ns in 1.. {
         network.carry(&mut core, now_ns);
         network.deliver(&mut core, now_ns);
@@ -88,11 +93,12 @@ fn greet(network: &mut Network) -> Core {
     core
 }
 
-/// How GETs are sent.
+/// How operations are sent.
 struct Way {
     name: &'static str,
-    /// GETs that wait for their answers together.
-    gets: usize,
+    verb: Verb,
+    /// Those that wait for their answers together.
+    burst: usize,
     /// True if they share datagrams.
     is_vector: bool,
 }
@@ -100,9 +106,9 @@ struct Way {
 impl Way {
     fn play(&self, core: &mut Core, keys: &[[u8; 8]], network: &mut Network) {
         let mut now_ns = PAUSE_NS;
-        for burst in keys.chunks(self.gets) {
+        for burst in keys.chunks(self.burst) {
             for key in burst {
-                core.submit(Request::new(Verb::Get, *black_box(key)), now_ns).expect("room for a burst");
+                core.submit(self.request(*black_box(key)), now_ns).expect("room for a burst");
                 if !self.is_vector {
                     network.carry(core, now_ns);
                 }
@@ -112,11 +118,16 @@ impl Way {
             network.deliver(core, now_ns);
             for _ in burst {
                 let completion = core.poll_completion().expect("an answer to each");
-                assert!(matches!(black_box(completion).result, Ok(Outcome::Value(_))));
+                assert!(matches!(black_box(completion).result, Ok(Outcome::Value(_) | Outcome::Done { .. })));
             }
             now_ns += PAUSE_NS;
             core.on_timer(now_ns);
         }
+    }
+
+    fn request(&self, key: [u8; 8]) -> Request {
+        let request = Request::new(self.verb, key);
+        if self.verb == Verb::Put { request.value(VALUE) } else { request }
     }
 }
 
@@ -174,13 +185,15 @@ impl Train {
         if header.kind == Kind::Hello {
             let Hello { nonce, .. } = Hello::parse(header.body(datagram)).expect("a hello of the core");
             let mut body = [0; WELCOME_BYTES];
-            Welcome { nonce, ..WELCOME }.write(&mut body);
+            Welcome { nonce, session: u64::from(header.flags.contains(Flags::OPEN)), ..WELCOME }
+                .write(&mut body);
             composer.push_bytes(&body);
         }
         for operation in operations(datagram, &header) {
-            let request = operation.expect("an operation of the core").request;
-            let bare = ReplyRecord::bare(Opcode::Get, Status::Ok, request);
-            assert!(composer.push_reply(&ReplyRecord { value: &VALUE, cas: 1, ..bare }));
+            let operation = operation.expect("an operation of the core");
+            let bare = ReplyRecord::bare(operation.opcode, Status::Ok, operation.request);
+            let value: &[u8] = if operation.opcode == Opcode::Get { &VALUE } else { &[] };
+            assert!(composer.push_reply(&ReplyRecord { value, cas: 1, ..bare }));
         }
         composer.finish();
         self.segment_bytes = self.bytes.len() - begin;

@@ -30,14 +30,17 @@ pub enum QueueBy {
 /// The operations that the server executes once even if they arrive several times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnceFor {
-    /// Operations that are not idempotent: incr, decr, append, prepend, compare, add and delete.
-    ///
-    /// A store whose answer was lost is sent again, and may then be executed a second time after a later
-    /// store of the same key by another client.
+    /// All operations that write. 128 of them are unanswered at most; further ones wait. One that was sent twice to a server
+    /// that has forgotten the session, or to one that has restarted, ends with [`Error::OutcomeUnknown`].
     #[default]
-    NotIdempotent,
-    /// All operations that write.
     AllWrites,
+    /// Operations that are not idempotent: incr, decr, append, prepend, compare, add, delete and flush.
+    ///
+    /// A put, replace or touch whose answer was lost, or is late, is sent again, and may then be executed a second time
+    /// after later, acknowledged writes of the same key: of other clients, and of this one, since copies may wait in
+    /// different queues. The older value is back then, for good. In exchange no session is needed, more than 128 of them
+    /// may be unanswered, and in a rack they go on at the node that replaces a silent one.
+    NotIdempotent,
 }
 
 /// Which node of the owner's unit reads an item (RackOut §4).
@@ -115,7 +118,7 @@ macro_rules! options {
 
 options! {
     /// Time-out of an operation, retries included; for a large value, the longest time without progress of
-    /// its transfer. Default 2 s.
+    /// its transfer, and of what waits for room, the longest time without an answer to anything. Default 2 s.
     timeout: Duration = Duration::from_secs(2),
 
     /// Largest datagram to send and to ask for, in bytes of UDP payload, 512 to 65 507. Default 8192.
@@ -123,7 +126,8 @@ options! {
     datagram_bytes_max: usize = DATAGRAM_BYTES_DEFAULT,
 
     /// Largest value to accept, in bytes. Default 64 MiB. At most this much memory for each of
-    /// [`transfers_max`](Self::transfers_max) is taken for values that are on their way.
+    /// [`transfers_max`](Self::transfers_max) is taken for values that are on their way, and 16 MiB for what comes
+    /// unasked of further ones.
     value_bytes_max: u64 = 64 << 20,
 
     /// Operations that may be unfinished at once, 1 to [`OPERATIONS_MAX`]. Default 4096. Further ones wait.
@@ -147,13 +151,14 @@ options! {
     /// Which queue requests go to. Default [`QueueBy::Access`].
     queue_by: QueueBy = QueueBy::default(),
 
-    /// Which operations are executed exactly once. Default [`OnceFor::NotIdempotent`].
+    /// Which operations are executed exactly once. Default [`OnceFor::AllWrites`].
     once_for: OnceFor = OnceFor::default(),
 
     /// Which node of a rack gets a read. Default [`ReadBy::Weighted`].
     read_by: ReadBy = ReadBy::default(),
 
-    /// Silence of a node after which another one of its unit gets its reads. Default 50 ms.
+    /// Silence of a node after which another one of its unit gets its reads, and the client asks who has its keys by now.
+    /// Default 50 ms.
     failover_after: Duration = Duration::from_millis(50),
 
     /// For load generators: each request is sent once and at once, however many are unanswered and whatever

@@ -42,8 +42,8 @@ pub enum Error {
     /// The server was at a limit on transfers or sessions until the time-out.
     #[error("the server is busy")]
     Busy,
-    /// The nodes of the rack named one owner of the key after another.
-    #[error("the owner of the key changes faster than it can be asked")]
+    /// Another node of a rack owns the key. The server was in no rack when this client began.
+    #[error("another node of the rack owns the key; a new client will ask it")]
     NotOwner,
     /// The value was replaced repeatedly while it was fetched.
     #[error("the value changes faster than it can be fetched")]

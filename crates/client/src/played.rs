@@ -27,6 +27,7 @@ pub(crate) fn patient() -> Config {
 /// A server in a thread of its own, on one port. It ends when dropped.
 pub(crate) struct Played {
     pub(crate) address: SocketAddr,
+    losses: Arc<AtomicBool>,
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<Server>>,
 }
@@ -34,11 +35,21 @@ pub(crate) struct Played {
 impl Played {
     /// Serves until dropped. Datagrams for whose number, from 0 on, `loses` returns true are lost.
     pub(crate) fn start(loses: impl Fn(usize) -> bool + Send + 'static) -> Self {
+        let played = Self::start_honest(loses);
+        played.begin_losses();
+        played
+    }
+
+    /// The same, but nothing is lost, or counted, until the losses begin. A client that connects repeats what is answered
+    /// late, so how many datagrams that takes depends on the machine.
+    pub(crate) fn start_honest(loses: impl Fn(usize) -> bool + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(WAIT)).unwrap();
         let address = socket.local_addr().unwrap();
         let ends = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&ends);
+        let losses = Arc::new(AtomicBool::new(false));
+        let have_begun = Arc::clone(&losses);
         let thread = thread::spawn(move || {
             let mut server = Server::new();
             server.welcome.base_port = address.port();
@@ -47,9 +58,11 @@ impl Played {
             let mut count = 0;
             while !until.load(Ordering::Acquire) {
                 let Ok((length, peer)) = socket.recv_from(&mut bytes) else { continue };
-                count += 1;
-                if loses(count - 1) {
-                    continue;
+                if have_begun.load(Ordering::Acquire) {
+                    count += 1;
+                    if loses(count - 1) {
+                        continue;
+                    }
                 }
                 for (_, answer) in server.answer(Server::address(0), &bytes[..length]) {
                     socket.send_to(&answer, peer).unwrap();
@@ -57,7 +70,11 @@ impl Played {
             }
             server
         });
-        Self { address, ends, thread: Some(thread) }
+        Self { address, losses, ends, thread: Some(thread) }
+    }
+
+    pub(crate) fn begin_losses(&self) {
+        self.losses.store(true, Ordering::Release);
     }
 
     pub(crate) fn end(mut self) -> Server {

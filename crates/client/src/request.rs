@@ -87,7 +87,7 @@ impl Verb {
         self.reads_value() && !matches!(self, Self::Size)
     }
 
-    /// True if executing it twice does no harm.
+    /// True if executing it twice does no harm, unless another write comes between.
     pub const fn is_idempotent(self) -> bool {
         !matches!(
             self,

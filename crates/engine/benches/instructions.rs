@@ -8,11 +8,11 @@
 #[allow(dead_code, missing_docs, unreachable_pub, reason = "shared by benches, none of which needs all")]
 mod common;
 
-use common::{Key, NOW, Owned, Table, config};
+use common::{Key, NOW, Table, config};
 use minos_base::limits::BURST_MAX;
 use minos_engine::{
-    Access, Answer, Backing, Cache, CacheMode, Crcw, Erew, ItemMeta, Mode, OwnerState, Ownership, ReadOnly,
-    Store, StoreConfig, StoreMode,
+    Access, Answer, Backing, Cache, Crcw, Crew, Erew, ItemMeta, Mode, OwnerState, Ownership, ReadOnly, Store,
+    StoreConfig,
 };
 use std::hint::black_box;
 
@@ -32,10 +32,10 @@ fn main() {
     let keys = Keys::new();
     count("nothing", || keys.present.iter().for_each(|key| _ = black_box(key)));
     all::<Store<Erew>>(&keys);
-    all::<Owned<StoreMode>>(&keys);
+    all::<Store<Crew>>(&keys);
     all::<Store<Crcw>>(&keys);
     all::<Cache<Erew>>(&keys);
-    all::<Owned<CacheMode>>(&keys);
+    all::<Cache<Crew>>(&keys);
     all::<Cache<Crcw>>(&keys);
     foreign::<Store<Crcw>>(&keys);
     foreign::<Cache<Crcw>>(&keys);

@@ -26,15 +26,13 @@ impl<M: Mode, A: Access> Engine<M, A> {
         candidate: &Candidate<'_>,
         now: Seconds,
     ) {
-        if !A::IS_OPEN {
-            // Its owner records what it reads itself.
-            return;
-        }
         if M::is_move_due(self, &partition.space, candidate.slot.link()) {
             self.record_access(partition, hash, key, candidate.slot, now);
         } else if state.is_access_due() {
             if candidate.is_in_first_bucket() {
-                self.mark_access(partition, candidate.cell, (candidate.slot, candidate.item), now);
+                // By value: a reference would keep all of it in memory for a call that is rare.
+                let words = (candidate.version, candidate.cell);
+                self.mark_access((partition, hash), words, (candidate.slot, candidate.item), now);
             } else {
                 self.record_access(partition, hash, key, candidate.slot, now);
             }
@@ -44,29 +42,25 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Marks a candidate as read if its slot is unchanged and the writer's lock is free.
     ///
     /// An unchanged slot is enough: it refers to a linked item, and if another item has taken the same place,
-    /// that one is marked instead. This holds for first buckets only; spare buckets may join other chains.
+    /// that one is marked instead. This holds for first buckets only; spare buckets may join other chains. Nor may it be
+    /// in another partition, for whose key it was staged: only the writer of this one is kept away.
     #[cold]
     fn mark_access(
         &self,
-        partition: &Partition<M, A>,
-        cell: &ReadWord,
+        (partition, hash): (&Partition<M, A>, KeyHash),
+        (version, cell): (&ReadWord, &ReadWord),
         (slot, item): (Slot, Offset),
         now: Seconds,
     ) {
         let Some(_writer) = A::try_enter(&partition.writer) else { return };
         let region = self.memory().region();
-        let is_linked =
-            cell.load(Relaxed) == slot.0 && M::locate(&partition.space, region, slot) == Some(item);
+        let is_linked = self.reader(partition).is_chain_of(hash, version)
+            && cell.load(Relaxed) == slot.0
+            && M::locate(&partition.space, region, slot) == Some(item);
         if is_linked {
             let state = ItemState::load(region, item, now);
             note_access(region, item, &state, now);
         }
-    }
-
-    /// True if the read of an item should be recorded.
-    #[inline]
-    pub(crate) fn is_note_due(&self, partition: &Partition<M, A>, state: &ItemState, slot: Slot) -> bool {
-        state.is_access_due() || M::is_move_due(self, &partition.space, slot.link())
     }
 
     /// Writes down that an item was read, if it still is the item of this key and its writer may be had.
@@ -86,28 +80,14 @@ impl<M: Mode, A: Access> Engine<M, A> {
 }
 
 /// The read of an item by another process: the key's hash, and the item's slot at that time.
-pub(crate) type Noted = (KeyHash, Slot);
+type Noted = (KeyHash, Slot);
 
 impl<M: Mode, A: Access> Engine<M, A> {
     /// Writes down what other processes have read: hashes of keys, each with [`crate::ItemView::slot_word`]. Nothing
     /// happens to an item that has been replaced or moved since, and any other word is harmless. Waits for the writers
-    /// of the partitions, each for at most a burst.
-    ///
-    /// In CREW nothing is written down: see [`crate::Owner::note_reads`].
+    /// of the partitions, each for at most a burst. Where partitions belong to threads, reads in others' are passed over.
     pub fn note_reads(&self, reads: &[(KeyHash, u64)], now: Seconds) {
-        self.each_noted(reads, |partition, noted| {
-            if let Some(writer) = A::wait_if_open(&partition.writer) {
-                Writing { engine: self, partition, writer }.note_reads(noted, now);
-            }
-        });
-    }
-
-    /// Calls `f` with the reads of each partition, in groups whose cache misses overlap.
-    pub(crate) fn each_noted<'a>(
-        &'a self,
-        reads: &[(KeyHash, u64)],
-        mut f: impl FnMut(&'a Partition<M, A>, &[Noted]),
-    ) {
+        // In groups whose cache misses overlap.
         for reads in reads.chunks(BURST_MAX) {
             let mut noted: ArrayVec<Noted, BURST_MAX> =
                 reads.iter().map(|&(hash, word)| (hash, Slot(word))).collect();
@@ -120,7 +100,10 @@ impl<M: Mode, A: Access> Engine<M, A> {
             for noted in
                 noted.chunk_by(|(one, _), (next, _)| self.partition_of(*one) == self.partition_of(*next))
             {
-                f(self.partition(noted[0].0), noted);
+                let partition = self.partition(noted[0].0);
+                if let Some(writer) = A::enter_if_own(&partition.writer) {
+                    Writing { engine: self, partition, writer }.note_reads(noted, now);
+                }
             }
         }
     }
@@ -128,7 +111,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
 
 impl<M: Mode, A: Access> Writing<'_, M, A> {
     /// Writes down the reads of items of this partition by other processes.
-    pub(crate) fn note_reads(&mut self, noted: &[Noted], now: Seconds) {
+    fn note_reads(&mut self, noted: &[Noted], now: Seconds) {
         self.writer.now = now;
         M::settle_debts(self);
         noted.iter().for_each(|&(hash, slot)| self.note_read(hash, slot, now));
@@ -147,7 +130,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
     }
 
     /// Writes down that an item was read, if `slot` still is that of this key.
-    pub(crate) fn record_access(&mut self, hash: KeyHash, key: &[u8], slot: Slot, now: Seconds) {
+    fn record_access(&mut self, hash: KeyHash, key: &[u8], slot: Slot, now: Seconds) {
         self.writer.now = now;
         // Moving appends: without this, reads alone could bring the positions of a log round.
         M::settle_debts(self);

@@ -15,7 +15,7 @@ use crate::{
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, Seconds, limits::BURST_MAX};
 use minos_region::Offset;
-use minos_sync::{Access, AnyWriter};
+use minos_sync::Access;
 
 /// A key to be read.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +100,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         now: Seconds,
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
+        self.readable(partition);
         if let Some(candidate) = &staged.candidate
             && self.reader(partition).may_be_linked(candidate)
             && let Some(result) = self.glance(partition, (get.hash, get.key), candidate, now, &mut f)
@@ -112,7 +113,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Runs stages 1 and 2 for groups of operations whose misses overlap, and calls `last`, stage 3, with
     /// each operation's place and its staged result.
     #[inline]
-    pub(crate) fn stage_each<'a, T>(
+    fn stage_each<'a, T>(
         &'a self,
         operations: &[T],
         hash: impl Fn(&T) -> KeyHash,
@@ -163,9 +164,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
 type Burst<T> = ArrayVec<T, BURST_MAX>;
 
 /// The result of an operation's first stage: its partition, and the first bucket of its chain.
-pub(crate) type Head<'a, M, A> = (&'a Partition<M, A>, Offset);
+type Head<'a, M, A> = (&'a Partition<M, A>, Offset);
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Stores many values. Calls `f` with the place of a value in `puts` and the CAS unique of its item, or
     /// an error if there is no room; the old item then stays.
     pub fn put_many(
@@ -178,7 +179,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
             puts,
             |put| put.hash,
             |at, put, ((partition, _), staged)| {
-                let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
+                let writing = Writing { engine: self, partition, writer: A::enter(&partition.writer) };
                 f(at, writing.put_staged(staged, put, now));
             },
         );
@@ -190,7 +191,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
             deletes,
             |delete| delete.hash,
             |at, delete, ((partition, head), staged)| {
-                let writing = Writing { engine: self, partition, writer: A::wait(&partition.writer) };
+                let writing = Writing { engine: self, partition, writer: A::enter(&partition.writer) };
                 let mut entry = Entry::find_staged(writing, (*head, staged), delete.hash, delete.key, now);
                 f(at, entry.remove());
             },

@@ -17,7 +17,7 @@ use crate::{
     chain::{self, Place},
     config::{Eviction, StoreConfig},
     entry::Entry,
-    extents::{ExtentId, ExtentPin, Extents},
+    extents::{ExtentId, ExtentPin, Extents, Outlook, Zone, ZoneRoom},
     holding::{Claim, Holding},
     item::{HEADER_WORDS, ItemState, body, item_words},
     log::{Log, LogEntry, Segments, Twin},
@@ -34,17 +34,18 @@ use crate::{
     store::{Engine, Writing},
     tiered::{FlashRoom, LogMode, MemoryOnly, Tier},
 };
+use arrayvec::ArrayVec;
 use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
 use minos_region::{Arena, Geometry, HeapStats, Memory, Offset, Region, Settled, View};
 use minos_sync::{
-    Access, Bell, Crcw, Lock, horizon,
+    Access, Bell, Crcw, SpinLock, horizon,
     words::{append_to, copy_in, words_for},
 };
 use std::{
     collections::HashMap,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -61,6 +62,9 @@ const EXTENT_WORDS: u64 = 2;
 
 /// Words of an extent before the value.
 pub(crate) const EXTENT_HEAD_WORDS: u64 = 1;
+
+/// Words of a chunk before its payload.
+const TAG_WORDS: u64 = 1;
 
 const EXTENT_HEAD_BYTES: usize = EXTENT_HEAD_WORDS as usize * 8;
 
@@ -79,6 +83,9 @@ const SCARCE_PART: u64 = 8;
 /// Large values leave for flash once less than this fraction (1/4) of the reserve for them is free.
 const LARGE_SCARCE_PART: u64 = 4;
 
+/// A large value for which there may be no room in one piece costs others at most so many times its size.
+const EVICTED_FOR_ONE: u64 = 4;
+
 /// The largest segment, in words, as a power of two.
 const SEGMENT_BITS_MAX: u32 = 17;
 /// Segments of the smallest size that narrow positions can distinguish, as a power of two.
@@ -92,7 +99,7 @@ impl<B: PositionBits, T: Tier> Mode for LogMode<B, T> {
         if !T::IS_TIERED {
             return Lookup::Missing;
         }
-        let partition = engine.partition(hash);
+        let partition = engine.readable(engine.partition(hash));
         let reader = engine.reader(partition);
         let has_value = |item, state: &ItemState| Self::has_large_value(engine, item, state);
         partition.undisturbed(|| reader.look(hash, key, now, has_value)).unwrap_or(Lookup::Missing)
@@ -112,13 +119,19 @@ impl<B: PositionBits, T: Tier> Mode for LogMode<B, T> {
         }
         entry.writing.candidates(entry.hash, entry.key)
     }
+
+    fn forget_candidates<A: Access>(entry: &mut Entry<'_, Self, A>) {
+        if T::IS_TIERED {
+            entry.writing.forget_candidates(entry.hash);
+        }
+    }
 }
 
 /// State shared by all partitions of a cache.
 #[derive(Debug)]
-pub(crate) struct CacheCommon<A: Access> {
+pub(crate) struct CacheCommon {
     /// Locked for large values only, and always after a partition's writer.
-    large: A::Lock<LargeValues>,
+    large: SpinLock<LargeValues>,
     eviction: Eviction,
     /// Large values are refused rather than evicted.
     keeps_large: bool,
@@ -126,12 +139,23 @@ pub(crate) struct CacheCommon<A: Access> {
     large_wanted: AtomicU64,
     /// Calls the thread that moves items to flash.
     bell: OnceLock<Arc<Bell>>,
+    /// Flash takes no items: to wait for it is in vain.
+    is_flash_stuck: AtomicBool,
 }
 
-impl<A: Access> CacheCommon<A> {
+impl CacheCommon {
     /// There is work for the thread that moves items to flash.
     pub(crate) fn ring(&self) {
         self.bell.get().into_iter().for_each(|bell| bell.ring());
+    }
+
+    pub(crate) fn is_flash_stuck(&self) -> bool {
+        // Relaxed: a hint, read again soon.
+        self.is_flash_stuck.load(Relaxed)
+    }
+
+    pub(crate) fn set_flash_stuck(&self, is_stuck: bool) {
+        self.is_flash_stuck.store(is_stuck, Relaxed);
     }
 
     /// Rings this bell from now on, unless there is one.
@@ -140,9 +164,9 @@ impl<A: Access> CacheCommon<A> {
     }
 
     /// True if there is no room for a large value; then it is asked for.
-    fn lacks_room(&self, memory: &Memory<A>, value_bytes: u64) -> bool {
+    fn lacks_room(&self, memory: &Memory, value_bytes: u64) -> bool {
         let words = words_of_extent(value_bytes);
-        let lacks = memory.stats().largest_free_words < words;
+        let lacks = memory.stats().largest_free_words < words || !memory.may_use(words, 0);
         if lacks {
             self.ask_for_room(words);
         }
@@ -154,20 +178,50 @@ impl<A: Access> CacheCommon<A> {
         self.ring();
     }
 
+    /// Removes the oldest large value whose room may help one of so many words, after so many words were freed for it;
+    /// its chunk, to be freed. `None` if there is none: the value is refused, and that should cost no other.
+    fn evict_for(&self, memory: &Memory, words: u64, freed_words: u64) -> Option<Offset> {
+        let mut large = self.large.lock();
+        let rooms = Zone::ALL.map(|zone| {
+            let evictable = large.extents.evictable(zone);
+            ZoneRoom { counts: memory.zone_counts(zone == Zone::Reserve), evictable }
+        });
+        let outlooks = rooms.map(|room| room.outlook(words));
+        let evictable_words = rooms.iter().map(|room| room.evictable.words).sum();
+        let best = outlooks.into_iter().max()?;
+        let is_too_dear = best == Outlook::Perhaps && freed_words >= words * EVICTED_FOR_ONE;
+        if best == Outlook::Never || is_too_dear || !memory.may_use(words, evictable_words) {
+            return None;
+        }
+        // What is freed below a limit is free everywhere.
+        let is_limited = !memory.may_use(words, 0);
+        let helps = |zone: &Zone| is_limited || outlooks[*zone as usize] > Outlook::Never;
+        let zones: ArrayVec<_, { Zone::ALL.len() }> = Zone::ALL.into_iter().filter(helps).collect();
+        large.evict_oldest(memory.region(), &zones)
+    }
+
     /// True if large values should leave memory: one was refused, or little room is left.
-    pub(crate) fn wants_room(&self, memory: &Memory<A>) -> bool {
-        let (all, reserve) = (memory.stats(), memory.reserve_stats());
+    pub(crate) fn wants_room(&self, memory: &Memory) -> bool {
+        let all = memory.stats();
         // Relaxed: a hint, read again soon.
         let wanted = self.large_wanted.load(Relaxed);
         // A chunk has a word beside its own.
-        if wanted >= all.largest_free_words {
+        if wanted >= all.largest_free_words || !memory.may_use(wanted, 0) {
             return true;
         }
         if wanted > 0 {
             self.large_wanted.store(0, Relaxed);
         }
-        all.free_words < (reserve.free_words + reserve.used_words) / LARGE_SCARCE_PART
+        // Below a lower limit there is less of both. It may change between the looks at it.
+        let share_bytes = memory.limit_bytes().saturating_sub(memory.rest_limit_bytes());
+        let scarce_words = share_bytes / 8 / LARGE_SCARCE_PART;
+        all.free_words < scarce_words || !memory.may_use(scarce_words, 0)
     }
+}
+
+/// Words of a chunk, its tag included.
+fn words_of_chunk(region: &Region, chunk: Offset) -> u64 {
+    Memory::chunk_words(region, chunk) + TAG_WORDS
 }
 
 fn words_of_extent(value_bytes: u64) -> u64 {
@@ -185,9 +239,9 @@ struct LargeValues {
 }
 
 impl LargeValues {
-    /// Removes the oldest value whose chunk suits; the chunk to be freed.
-    fn evict_oldest(&mut self, region: &Region, suits: impl FnMut(Offset) -> bool) -> Option<Offset> {
-        let (chunk, bytes) = self.extents.evict_oldest(suits)?;
+    /// Removes the oldest value of these zones; the chunk to be freed.
+    fn evict_oldest(&mut self, region: &Region, zones: &[Zone]) -> Option<Offset> {
+        let (chunk, bytes) = self.extents.evict_oldest(zones)?;
         // Readers of other processes notice it before the memory is used again: who takes that comes through the
         // lock of the heap, which ends with a release fence. Relaxed for that reason.
         region.word(chunk).store(0, Relaxed);
@@ -215,32 +269,26 @@ impl LogRoom {
 }
 
 /// Takes segments for one partition from the shared memory.
-struct Arenas<'a, A: Access> {
-    memory: &'a Memory<A>,
-    large: &'a A::Lock<LargeValues>,
-    /// Words up to which this log may evict large values outside their reserve.
-    share_words: u64,
+struct Arenas<'a> {
+    memory: &'a Memory,
+    large: &'a SpinLock<LargeValues>,
     /// Words that the log has.
     words: u64,
     may_evict: bool,
     may_evict_large: bool,
 }
 
-impl<A: Access> Segments for Arenas<'_, A> {
+impl Segments for Arenas<'_> {
     fn take(&mut self) -> Option<Offset> {
         loop {
             if let Some(arena) = self.memory.allocate_arena() {
                 self.words += self.words();
                 return Some(arena.start());
             }
-            if self.words >= self.share_words || !self.may_evict_large {
+            // All that is beyond a lower limit would be much for one append: sweeps give it back.
+            if self.memory.is_rest_over_limit() || !self.evict_large() {
                 return None;
             }
-            let evicted = {
-                let suits = |chunk| !self.memory.is_in_reserve(chunk);
-                self.large.lock().evict_oldest(self.memory.region(), suits)?
-            };
-            self.memory.free_settled(evicted);
         }
     }
 
@@ -264,19 +312,29 @@ impl<A: Access> Segments for Arenas<'_, A> {
     }
 }
 
+impl Arenas<'_> {
+    /// Evicts the oldest large value outside the reserve if the log is below its even share; false if not.
+    fn evict_large(&mut self) -> bool {
+        let share_words = self.memory.rest_limit_bytes() / 8 / self.memory.geometry().partitions;
+        if self.words >= share_words || !self.may_evict_large {
+            return false;
+        }
+        let evicted = self.large.lock().evict_oldest(self.memory.region(), &[Zone::Rest]);
+        evicted.inspect(|chunk| self.memory.free_settled(*chunk)).is_some()
+    }
+}
+
 /// The writer's access to segments, with the counters of the entries lost meanwhile.
 fn arenas<'a, B: PositionBits, T: Tier, A: Access>(
     engine: &'a Engine<LogMode<B, T>, A>,
     partition: &Partition<LogMode<B, T>, A>,
     room: &FlashRoom,
-) -> Arenas<'a, A> {
+) -> Arenas<'a> {
     let memory = engine.memory();
     let log = &partition.space;
-    let geometry = memory.geometry();
     Arenas {
         memory,
         large: &engine.common.large,
-        share_words: (geometry.memory_bytes - geometry.settled_bytes) / 8 / geometry.partitions,
         words: log.segments(memory.region()) * log.segment_words(),
         may_evict: !T::IS_TIERED || room.may_evict(log, memory.region()),
         may_evict_large: !engine.common.keeps_large,
@@ -377,8 +435,10 @@ fn put_extent<B: PositionBits, T: Tier, A: Access>(
     key: &[u8],
 ) {
     let region = engine.memory().region();
+    let zone = if engine.memory().is_in_reserve(chunk) { Zone::Reserve } else { Zone::Rest };
+    let chunk_words = words_of_chunk(region, chunk);
     let mut large = engine.common.large.lock();
-    let id = large.extents.insert(chunk, value_bytes);
+    let id = large.extents.insert((chunk, chunk_words), zone, value_bytes);
     // Under the lock: without it, others may evict the value at once, and its memory is no longer ours.
     region.word(chunk).store(extent_mark(engine, id, key), Relaxed);
     drop(large);
@@ -402,7 +462,7 @@ pub(crate) fn whole_extent<B: PositionBits, T: Tier, A: Access>(
     let value = region.try_words(chunk, words as usize)?;
     let mark = extent_mark(writing.engine, ExtentId::from_word(id), key_of(writing, item));
     let is_its_own = value[0].load(Relaxed) == mark && mark != 0;
-    (is_its_own && chunk.words() > 0 && Memory::<A>::chunk_words(region, chunk) >= words).then_some(chunk)
+    (is_its_own && chunk.words() > 0 && Memory::chunk_words(region, chunk) >= words).then_some(chunk)
 }
 
 /// Adds the large value of an item that another process has stored, as the youngest.
@@ -479,7 +539,7 @@ impl<B: PositionBits, T: Tier> HasAccess for LogMode<B, T> {
 
 impl<B: PositionBits, T: Tier> State for LogMode<B, T> {
     type Room = LogRoom;
-    type Common<A: Access> = CacheCommon<A>;
+    type Common = CacheCommon;
     type Pin = ExtentPin;
 }
 
@@ -532,7 +592,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         config.reserve_bytes()
     }
 
-    fn inline_class_max<A: Access>(config: &StoreConfig, memory: &Memory<A>) -> SizeClass {
+    fn inline_class_max(config: &StoreConfig, memory: &Memory) -> SizeClass {
         // With a key of memcached's, an entry takes at most an eighth of a segment.
         let entry_bytes_max = memory.arena_words() / 8 * 8;
         let value_bytes_max = entry_bytes_max - (HEADER_WORDS * 8 + KEY_BYTES_MAX + 8) as u64;
@@ -541,18 +601,19 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         SizeClass::of(config.item_optimistic_bytes_max).min(largest)
     }
 
-    fn common<A: Access>(config: &StoreConfig) -> CacheCommon<A> {
+    fn common(config: &StoreConfig) -> CacheCommon {
         CacheCommon {
-            large: A::Lock::new(LargeValues::default()),
+            large: SpinLock::new(LargeValues::default()),
             eviction: config.eviction,
             keeps_large: T::IS_TIERED && config.tier.is_lossless,
             large_wanted: AtomicU64::new(0),
             bell: OnceLock::new(),
+            is_flash_stuck: AtomicBool::new(false),
         }
     }
 
-    fn create_space<A: Access>(
-        memory: &Memory<A>,
+    fn create_space(
+        memory: &Memory,
         config: &StoreConfig,
         start: Offset,
         _: usize,
@@ -560,15 +621,8 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         let partitions = memory.geometry().partitions;
         let table_len = table_len::<B>(config.memory_bytes, partitions);
         let log = Log::create(memory.region(), start, memory.arena_words(), table_len);
-        let large = A::Lock::new(LargeValues::default());
-        let mut arenas = Arenas {
-            memory,
-            large: &large,
-            share_words: 0,
-            words: 0,
-            may_evict: true,
-            may_evict_large: true,
-        };
+        let large = SpinLock::new(LargeValues::default());
+        let mut arenas = Arenas { memory, large: &large, words: 0, may_evict: true, may_evict_large: false };
         for _ in 0..SEGMENTS_MIN {
             log.extend(memory.region(), &mut arenas);
         }
@@ -667,7 +721,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         let region = writing.region();
         let index = &writing.partition.index;
         let chain_max = writing.engine.chain_buckets_max;
-        let append = |lines_max| relink::append(writing.engine.memory(), index, head, slot, lines_max);
+        let append = |lines_max| relink::append::<A>(writing.engine.memory(), index, head, slot, lines_max);
         let appended = match append(if T::IS_TIERED { chain_max } else { LINES_MAX }) {
             // A slot on flash is worth more than the oldest segment in memory.
             Err(Unappended::NoMemory) if T::IS_TIERED && Self::make_room(writing) => append(chain_max),
@@ -715,8 +769,29 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             && partition.space.release_head(writing.region(), &mut arenas, &mut on_evicted)
     }
 
+    fn heed_limit<A: Access>(writing: &mut Writing<'_, Self, A>) -> bool {
+        let (engine, partition, region) = (writing.engine, writing.partition, writing.region());
+        if !engine.memory().is_rest_over_limit() {
+            return false;
+        }
+        if arenas(engine, partition, &writing.writer.room.tier).evict_large() {
+            return true;
+        }
+        let log = &partition.space;
+        let has_more = log.segments(region) > SEGMENTS_MIN as u64;
+        let waits = T::IS_TIERED && has_more && !engine.common.is_flash_stuck();
+        if waits && !writing.writer.room.tier.may_evict(log, region) {
+            // There is time to wait for flash, where its items go.
+            log.expect_eviction(region);
+            engine.common.ring();
+            return true;
+        }
+        Self::make_room(writing)
+    }
+
     fn take_large<A: Access>(engine: &Engine<Self, A>, _: usize, value_bytes: u64) -> Option<Settled> {
         let words = words_of_extent(value_bytes);
+        let mut freed_words = 0;
         loop {
             if let Some(settled) = engine.memory().allocate_settled(words) {
                 if T::IS_TIERED && engine.common.wants_room(engine.memory()) {
@@ -728,7 +803,8 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
                 engine.common.ask_for_room(words);
                 return None;
             }
-            let evicted = engine.common.large.lock().evict_oldest(engine.memory().region(), |_| true)?;
+            let evicted = engine.common.evict_for(engine.memory(), words + TAG_WORDS, freed_words)?;
+            freed_words += words_of_chunk(engine.memory().region(), evicted);
             engine.memory().free_settled(evicted);
         }
     }

@@ -8,31 +8,23 @@ use crate::{
     settled::key_of,
     store::{Engine, Writing},
 };
-use minos_sync::{Access, AnyWriter};
+use minos_sync::Access;
 use std::collections::{HashMap, HashSet};
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
-    /// Walks the whole memory and checks its consistency. For tests: it stops all writers.
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// Checks that every linked item has memory of its own that is large enough, lies in the chain of its hash,
+    /// and is counted; and that all allocated memory is accounted for. For tests: it stops all writers.
     ///
     /// # Errors
     /// The inconsistency found.
     #[doc(hidden)]
     pub fn check(&self) -> Result<(), String> {
         let mut writings: Vec<_> = (0..self.partitions()).map(|number| self.writing_at(number)).collect();
-        check(self, &mut writings)
+        writings.iter_mut().for_each(M::settle_all);
+        let rooms = M::check(self, &writings)?;
+        let mut items = HashSet::new();
+        writings.iter().try_for_each(|writing| check_partition(writing, &rooms, &mut items))
     }
-}
-
-/// Checks that every linked item has memory of its own that is large enough, lies in the chain of its hash,
-/// and is counted; and that all allocated memory is accounted for.
-pub(crate) fn check<M: Mode, A: Access>(
-    engine: &Engine<M, A>,
-    writings: &mut [Writing<'_, M, A>],
-) -> Result<(), String> {
-    writings.iter_mut().for_each(M::settle_all);
-    let rooms = M::check(engine, writings)?;
-    let mut items = HashSet::new();
-    writings.iter().try_for_each(|writing| check_partition(writing, &rooms, &mut items))
 }
 
 fn check_partition<M: Mode, A: Access>(

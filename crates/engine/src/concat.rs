@@ -11,7 +11,7 @@ use crate::{
     store::Engine,
 };
 use minos_base::{KeyHash, Seconds, SizeClass};
-use minos_sync::{Access, AnyWriter};
+use minos_sync::Access;
 use std::sync::Arc;
 
 /// Attempts to copy a large value without the lock; an attempt fails if the value is replaced meanwhile.
@@ -69,7 +69,7 @@ pub enum ConcatError {
     OutOfMemory(#[from] OutOfMemory),
 }
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Joins bytes to the value of the live item with this key; it keeps its flags and its expiry. Returns
     /// the new CAS unique.
     ///
@@ -146,7 +146,7 @@ pub struct Joining<M: Mode = crate::StoreMode, A: Access = <M as HasAccess>::Acc
     copied_bytes: usize,
 }
 
-impl<M: Mode, A: AnyWriter> Joining<M, A> {
+impl<M: Mode, A: Access> Joining<M, A> {
     /// Copies at most `bytes_max` bytes of the old value and of `extra`, the bytes to join. Returns the
     /// number copied, 0 when all are in place.
     pub fn copy(&mut self, extra: &[u8], bytes_max: usize) -> usize {
@@ -175,9 +175,8 @@ impl<M: Mode, A: AnyWriter> Joining<M, A> {
     ) -> Option<Result<u64, ConcatError>> {
         let Self { old, reservation, hash, .. } = self;
         let mut entry = engine.entry(hash, key, now);
-        let is_same = |item: &ItemState| item.cas() == old.cas() && item.value_bytes() == old.value_bytes();
         // Its expiry may be another one by now.
-        let meta = entry.item().filter(|item| is_same(item)).map(|item| concat.meta(&item))?;
+        let meta = entry.item().filter(|item| old.is_still(item)).map(|item| concat.meta(&item))?;
         Some(entry.commit(reservation, meta).map_err(ConcatError::from))
     }
 }

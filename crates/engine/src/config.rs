@@ -7,7 +7,7 @@ use std::ops::Range;
 /// Most partitions of a store: as many as the key hash keeps bits for.
 const PARTITIONS_MAX: u32 = 1 << PARTITION_BITS_MAX;
 
-/// Highest bits of a hash that choose a table among several and a partition of it.
+/// Most highest bits of a hash that choose the partition.
 pub(crate) const PARTITION_BITS_MAX: u32 = 16;
 
 /// Default numbers of partitions: up to 16 of 4 MiB and more, then up to 256 of 16 MiB and more. Writers lock a partition,
@@ -98,13 +98,12 @@ pub struct StoreConfig {
     /// The CAS uniques that the table may give, of which it has given none before it is opened, if items of other tables
     /// come here with theirs. What other uniques are found then tells nothing of its own.
     pub uniques: Option<Range<u64>>,
-    /// Highest bits of the key hash that chose this table among several, and that this table ignores: 0
-    /// unless each of 2^n threads has a table of its own. Together with the partition's bits at most 16.
-    pub shard_bits: u32,
-    /// Threads that own partitions, in [`crate::ThreadCrew`] and [`crate::ThreadErew`]: partition p belongs to number p
+    /// Threads that own partitions, in [`crate::Crew`] and [`crate::Erew`]: partition p belongs to number p
     /// modulo this number, which is not 0.
     pub owners: u32,
-    /// Seed of the hash whose highest bits choose the partition in those modes, and which clients may know.
+    /// Seed of the hash whose highest bits choose the partition in those modes, and which clients may know. The table
+    /// does not keep it: whoever opens the table again needs it, and a reader in another process finds keys only where
+    /// it is also the seed of the key hash.
     pub direction_seed: u64,
     /// Bits of the key hash in use: all of them, except in tests with colliding keys.
     #[doc(hidden)]
@@ -130,7 +129,6 @@ impl StoreConfig {
             tier: TierConfig::default(),
             micro_shards: 0,
             uniques: None,
-            shard_bits: 0,
             owners: 1,
             direction_seed: 0,
             hash_mask: u64::MAX,
@@ -160,8 +158,7 @@ impl StoreConfig {
         let by_memory = PARTITIONS_BY_BYTES.map(|(most, bytes_min)| most.min(self.memory_bytes / bytes_min));
         let default = by_memory.into_iter().fold(1, u64::max).ilog2();
         let partitions = self.partitions.unwrap_or(1 << default);
-        let bits = u64::from(self.shard_bits) + u64::from(partitions.max(1).ilog2());
-        if partitions.is_power_of_two() && bits <= u64::from(PARTITION_BITS_MAX) {
+        if partitions.is_power_of_two() && partitions <= PARTITIONS_MAX {
             Ok(partitions)
         } else {
             Err(CreateError::Partitions { partitions })

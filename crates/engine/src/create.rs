@@ -13,7 +13,7 @@ use crate::{
 };
 use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};
 use minos_region::Memory;
-use minos_sync::{Access, AnyWriter, Crcw, Lock, PinTable};
+use minos_sync::{Access, Crcw, PinTable, SpinLock};
 use std::sync::{Arc, atomic::AtomicU64};
 
 /// A table that refuses new items when its memory is full, and never evicts.
@@ -22,50 +22,32 @@ pub type Store<A = Crcw> = Engine<StoreMode, A>;
 /// A table that evicts items when its memory is full, as [`crate::Eviction`] selects.
 pub type Cache<A = Crcw> = Engine<CacheMode, A>;
 
-/// The tokens of a table's partitions, in order.
-pub(crate) type Tokens<A> = Vec<<A as Access>::Token>;
-
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Makes an empty table.
     ///
     /// # Errors
     /// The configuration is not possible, or the memory cannot be had.
     pub fn create(config: &StoreConfig) -> Result<Self, CreateError> {
-        Self::create_with_tokens(config).map(|(engine, _)| engine)
-    }
-}
-
-impl<M: Mode, A: Access> Engine<M, A> {
-    /// An empty table, and the tokens of its partitions.
-    pub(crate) fn create_with_tokens(config: &StoreConfig) -> Result<(Self, Tokens<A>), CreateError> {
         let plan = Plan::new::<M>(config)?;
         let memory = plan.map(config)?;
         Self::found(config, &plan, memory)
     }
 
     /// An empty table in new memory.
-    pub(crate) fn found(
-        config: &StoreConfig,
-        plan: &Plan,
-        memory: Memory<A>,
-    ) -> Result<(Self, Tokens<A>), CreateError> {
+    pub(crate) fn found(config: &StoreConfig, plan: &Plan, memory: Memory) -> Result<Self, CreateError> {
         let parts = plan.found(config, &memory)?;
-        let (mut engine, tokens) = Self::assemble(config, memory, parts);
+        let mut engine = Self::assemble(config, memory, parts);
         engine.saved().put_shape(&engine, config);
         engine.memory.publish()?;
-        Ok((engine, tokens))
+        Ok(engine)
     }
 
     /// A table of these partitions.
-    pub(crate) fn assemble(
-        config: &StoreConfig,
-        memory: Memory<A>,
-        parts: Vec<Part<M>>,
-    ) -> (Self, Tokens<A>) {
+    pub(crate) fn assemble(config: &StoreConfig, memory: Memory, parts: Vec<Part<M>>) -> Self {
         let count = parts.len();
         let parts = parts.into_iter().enumerate().map(|(number, part)| partition(part, number, count));
-        let (partitions, tokens): (Vec<_>, Vec<_>) = parts.unzip();
-        let engine = Self {
+        let partitions: Box<[_]> = parts.collect();
+        Self {
             inline_class_max: M::inline_class_max(config, &memory),
             owners: config.owners.max(1),
             direction_seed: config.direction_seed,
@@ -74,9 +56,9 @@ impl<M: Mode, A: Access> Engine<M, A> {
                 // A table that was there already has its own.
                 seed: memory.geometry().hash_seed,
                 mask: config.hash_mask,
-                partition_shift: config.shard_bits + partitions.len().ilog2(),
+                partition_shift: partitions.len().ilog2(),
             },
-            partitions: partitions.into(),
+            partitions,
             memory,
             value_bytes_max: AtomicU64::new(config.value_bytes_max.min(VALUE_BYTES_MAX)),
             value_bytes_room: value_bytes_room::<M>(config),
@@ -84,8 +66,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
             chain_buckets_max: config.chain_buckets_max.max(1),
             buffers: Arc::new(Buffers::new(config.buffer_bytes())),
             prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),
-        };
-        (engine, tokens)
+        }
     }
 }
 
@@ -95,14 +76,9 @@ fn value_bytes_room<M: Mode>(config: &StoreConfig) -> u64 {
     room.min(VALUE_BYTES_MAX)
 }
 
-fn partition<M: Mode, A: Access>(
-    part: Part<M>,
-    number: usize,
-    partitions: usize,
-) -> (Partition<M, A>, A::Token) {
+fn partition<M: Mode, A: Access>(part: Part<M>, number: usize, partitions: usize) -> Partition<M, A> {
     let Part { index, space, room, saved } = part;
-    let (writer, token) = A::cell(Writer::new(room, number, partitions));
-    let partition = Partition {
+    Partition {
         number,
         index,
         space,
@@ -110,9 +86,8 @@ fn partition<M: Mode, A: Access>(
         retries: AtomicU64::new(0),
         fallbacks: AtomicU64::new(0),
         abandoned: AtomicU64::new(0),
-        pins: A::Lock::new(PinTable::default()),
+        pins: SpinLock::new(PinTable::default()),
         counts: Counts::default(),
-        writer,
-    };
-    (partition, token)
+        writer: A::cell(Writer::new(room, number, partitions)),
+    }
 }

@@ -19,7 +19,7 @@ use crate::{
 use minos_base::{KeyHash, Seconds};
 use minos_region::{Offset, Region};
 use minos_sync::{
-    Access, AnyWriter,
+    Access,
     words::{copy_in, words_for},
 };
 use std::{
@@ -77,7 +77,7 @@ impl<M: Mode, A: Access> Deref for Item<'_, M, A> {
     }
 }
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Waits for the writer of the key's partition and finds the key. A dead item is reclaimed on the way.
     #[inline]
     pub fn entry<'a>(&'a self, hash: KeyHash, key: &'a [u8], now: Seconds) -> Entry<'a, M, A> {
@@ -256,7 +256,11 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     }
 
     /// Pins the item; `None` if there is none.
+    ///
+    /// # Panics
+    /// If `engine` is not the table of this entry.
     pub fn pin(&mut self, engine: &Arc<Engine<M, A>>) -> Option<Pinned<M, A>> {
+        assert!(std::ptr::eq(&**engine, self.writing.engine), "an entry of another table");
         let (item, state) = self.current()?;
         Pinned::of_writer(engine, &self.writing, self.hash, item, state)
     }

@@ -3,14 +3,18 @@
 //! One value of 8 MB in a log would evict thousands of small ones, and could not be sent from there, because
 //! a log does not wait for readers. So it gets a chunk of the region's heap, and the entry refers to it by an
 //! [`ExtentId`]. Extents of all logs are evicted in one order, the oldest first, when another one needs
-//! memory. Their entries stay, and their ids no longer match.
+//! memory; or those of one [`Zone`] alone, which have a list of their own. Their entries stay, and their ids no
+//! longer match.
 //!
 //! The table lies outside the region and is used under a lock, so nothing in it is atomic.
 
+mod outlook;
 #[cfg(test)]
 mod tests;
 
+use arrayvec::ArrayVec;
 use minos_region::Offset;
+pub(crate) use outlook::{Outlook, ZoneRoom};
 
 /// No slot: the end of a list.
 const NONE: u32 = u32::MAX;
@@ -34,6 +38,20 @@ impl ExtentId {
     pub const fn from_word(word: u64) -> Self {
         Self { slot: (word >> 32) as u32, generation: word as u32 }
     }
+}
+
+/// Where the chunk of an extent lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zone {
+    /// In the reserve for large values.
+    Reserve,
+    /// In the rest of the memory, which logs take too.
+    Rest,
+}
+
+impl Zone {
+    /// All there are.
+    pub const ALL: [Self; 2] = [Self::Reserve, Self::Rest];
 }
 
 /// One reader's claim on an extent.
@@ -65,6 +83,27 @@ pub struct ExtentCounts {
     pub evictions: u64,
 }
 
+/// What evictions of a zone's extents would free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evictable {
+    /// Chunks of extents that nobody has pinned.
+    pub chunks: u64,
+    /// Words of these.
+    pub words: u64,
+}
+
+impl Evictable {
+    fn add(&mut self, words: u64) {
+        self.chunks += 1;
+        self.words += words;
+    }
+
+    fn remove(&mut self, words: u64) {
+        self.chunks -= 1;
+        self.words -= words;
+    }
+}
+
 /// All extents of a store, from the oldest to the youngest.
 ///
 /// The table grows by doubling and holds one slot for each extent there ever was at a time: as extents are
@@ -73,9 +112,22 @@ pub struct ExtentCounts {
 pub struct Extents {
     slots: Vec<Slot>,
     free: u32,
+    /// The order of each zone.
+    orders: [Order; Zone::ALL.len()],
+    /// How many extents there were.
+    made: u64,
+    counts: ExtentCounts,
+    /// Extents that evictions have looked at.
+    #[cfg(test)]
+    looks: u64,
+}
+
+/// The ends of a list from the oldest extent of a zone to the youngest.
+#[derive(Clone, Copy, Debug)]
+struct Order {
     oldest: u32,
     youngest: u32,
-    counts: ExtentCounts,
+    evictable: Evictable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +143,11 @@ enum State {
 #[derive(Debug)]
 struct Slot {
     chunk: Offset,
+    zone: Zone,
+    words: u64,
     bytes: u64,
+    /// Its number among all there were: an older one has a lower number.
+    number: u64,
     generation: u32,
     older: u32,
     younger: u32,
@@ -101,21 +157,33 @@ struct Slot {
 
 impl Default for Extents {
     fn default() -> Self {
-        Self { slots: Vec::new(), free: NONE, oldest: NONE, youngest: NONE, counts: ExtentCounts::default() }
+        Self {
+            slots: Vec::new(),
+            free: NONE,
+            orders: [Order { oldest: NONE, youngest: NONE, evictable: Evictable::default() };
+                Zone::ALL.len()],
+            made: 0,
+            counts: ExtentCounts::default(),
+            #[cfg(test)]
+            looks: 0,
+        }
     }
 }
 
 impl Extents {
-    /// Adds the youngest extent: a chunk that holds `bytes`.
+    /// Adds the youngest extent: a chunk of so many words, its tag included, that holds `bytes`.
     ///
     /// # Panics
     /// If there are 2^32 - 1 extents, which is more than the largest region has room for.
-    pub fn insert(&mut self, chunk: Offset, bytes: u64) -> ExtentId {
+    pub fn insert(&mut self, (chunk, words): (Offset, u64), zone: Zone, bytes: u64) -> ExtentId {
         let slot = self.take_slot();
         let entry = &mut self.slots[slot as usize];
-        (entry.chunk, entry.bytes, entry.state) = (chunk, bytes, State::Linked);
+        (entry.chunk, entry.words, entry.zone, entry.bytes) = (chunk, words, zone, bytes);
+        (entry.number, entry.state) = (self.made, State::Linked);
+        self.made += 1;
         let id = ExtentId { slot, generation: entry.generation };
         self.link_youngest(slot);
+        self.orders[zone as usize].evictable.add(words);
         self.counts.extents += 1;
         self.counts.bytes += bytes;
         id
@@ -130,7 +198,10 @@ impl Extents {
     pub fn pin(&mut self, id: ExtentId) -> Option<ExtentPin> {
         let slot = self.linked(id)?;
         let entry = &mut self.slots[slot as usize];
-        self.counts.pinned += u64::from(entry.pins == 0);
+        if entry.pins == 0 {
+            self.counts.pinned += 1;
+            self.orders[entry.zone as usize].evictable.remove(entry.words);
+        }
         entry.pins += 1;
         Some(ExtentPin { id, chunk: entry.chunk })
     }
@@ -145,7 +216,11 @@ impl Extents {
             return None;
         }
         self.counts.pinned -= 1;
-        (entry.state == State::Retired).then(|| self.free_slot(pin.id.slot))
+        if entry.state == State::Retired {
+            return Some(self.free_slot(pin.id.slot));
+        }
+        self.orders[entry.zone as usize].evictable.add(entry.words);
+        None
     }
 
     /// Removes an extent; returns the chunk to free.
@@ -163,22 +238,23 @@ impl Extents {
         Some(self.free_slot(slot))
     }
 
-    /// Removes the oldest unpinned extent whose chunk suits; returns the chunk to free, and its bytes.
+    /// What evictions of a zone's extents would free now.
+    pub fn evictable(&self, zone: Zone) -> Evictable {
+        self.orders[zone as usize].evictable
+    }
+
+    /// Removes the oldest unpinned extent of these zones; returns the chunk to free, and its bytes.
     ///
-    /// Checks all older extents, which are pinned or do not suit, and this one.
+    /// Looks at all older extents of the zones, which are pinned, and at one of each zone.
     #[must_use = "the chunk would be lost"]
-    pub fn evict_oldest(&mut self, mut suits: impl FnMut(Offset) -> bool) -> Option<(Offset, u64)> {
-        let mut slot = self.oldest;
-        while slot != NONE {
-            let Slot { chunk, bytes, pins, younger, .. } = self.slots[slot as usize];
-            if pins == 0 && suits(chunk) {
-                self.remove(slot);
-                self.counts.evictions += 1;
-                return Some((self.free_slot(slot), bytes));
-            }
-            slot = younger;
-        }
-        None
+    pub fn evict_oldest(&mut self, zones: &[Zone]) -> Option<(Offset, u64)> {
+        let oldest: ArrayVec<_, { Zone::ALL.len() }> =
+            zones.iter().filter_map(|zone| self.oldest_unpinned(*zone)).collect();
+        let slot = oldest.into_iter().min_by_key(|slot| self.slots[*slot as usize].number)?;
+        let bytes = self.slots[slot as usize].bytes;
+        self.remove(slot);
+        self.counts.evictions += 1;
+        Some((self.free_slot(slot), bytes))
     }
 
     /// Counts of extents.
@@ -192,11 +268,30 @@ impl Extents {
         (entry.generation == id.generation && entry.state == State::Linked).then_some(id.slot)
     }
 
+    fn oldest_unpinned(&mut self, zone: Zone) -> Option<u32> {
+        let mut slot = self.orders[zone as usize].oldest;
+        while let Some(entry) = self.slots.get(slot as usize) {
+            #[cfg(test)]
+            {
+                self.looks += 1;
+            }
+            if entry.pins == 0 {
+                return Some(slot);
+            }
+            slot = entry.younger;
+        }
+        None
+    }
+
     /// Takes an extent out of the order and the counts.
     fn remove(&mut self, slot: u32) {
         self.unlink(slot);
+        let entry = &self.slots[slot as usize];
         self.counts.extents -= 1;
-        self.counts.bytes -= self.slots[slot as usize].bytes;
+        self.counts.bytes -= entry.bytes;
+        if entry.pins == 0 {
+            self.orders[entry.zone as usize].evictable.remove(entry.words);
+        }
     }
 
     fn take_slot(&mut self) -> u32 {
@@ -208,7 +303,10 @@ impl Extents {
         let slot = u32::try_from(self.slots.len()).ok().filter(|slot| *slot != NONE).expect("a free slot");
         self.slots.push(Slot {
             chunk: Offset::from_words(0),
+            zone: Zone::Rest,
+            words: 0,
             bytes: 0,
+            number: 0,
             generation: 1,
             older: NONE,
             younger: NONE,
@@ -229,24 +327,26 @@ impl Extents {
     }
 
     fn link_youngest(&mut self, slot: u32) {
-        let older = std::mem::replace(&mut self.youngest, slot);
         let entry = &mut self.slots[slot as usize];
+        let order = &mut self.orders[entry.zone as usize];
+        let older = std::mem::replace(&mut order.youngest, slot);
         (entry.older, entry.younger) = (older, NONE);
         match self.slots.get_mut(older as usize) {
             Some(older) => older.younger = slot,
-            None => self.oldest = slot,
+            None => order.oldest = slot,
         }
     }
 
     fn unlink(&mut self, slot: u32) {
-        let Slot { older, younger, .. } = self.slots[slot as usize];
+        let Slot { zone, older, younger, .. } = self.slots[slot as usize];
+        let order = &mut self.orders[zone as usize];
         match self.slots.get_mut(older as usize) {
             Some(older) => older.younger = younger,
-            None => self.oldest = younger,
+            None => order.oldest = younger,
         }
         match self.slots.get_mut(younger as usize) {
             Some(younger) => younger.older = older,
-            None => self.youngest = older,
+            None => order.youngest = older,
         }
     }
 }

@@ -14,7 +14,7 @@
 use crate::generation::Generation;
 use minos_base::{ALIKE_BUCKET_BITS, KeyHash};
 use minos_region::{Memory, Offset, Region, View};
-use minos_sync::{Access, ReadWord};
+use minos_sync::ReadWord;
 use std::{
     ops::RangeInclusive,
     sync::atomic::{
@@ -99,7 +99,7 @@ pub(crate) struct Index {
 
 impl Index {
     /// Makes an empty index at `start`; `None` when there is no memory for the first buckets.
-    pub(crate) fn create<A: Access>(memory: &Memory<A>, start: Offset, segments: Segments) -> Option<Self> {
+    pub(crate) fn create(memory: &Memory, start: Offset, segments: Segments) -> Option<Self> {
         let index = Self::at(start, segments);
         let region = memory.region();
         index.take_segment(memory, 0)?;
@@ -221,7 +221,7 @@ impl Index {
     }
 
     /// An empty bucket behind the last one, which is not in use before [`Index::publish`].
-    pub(crate) fn prepare<A: Access>(&self, memory: &Memory<A>) -> Option<Offset> {
+    pub(crate) fn prepare(&self, memory: &Memory) -> Option<Offset> {
         let region = memory.region();
         let number = self.buckets(region);
         let (segment, position) = self.place(number);
@@ -234,7 +234,7 @@ impl Index {
     }
 
     /// Takes memory for a segment; `None` if there is none, or the table is full.
-    fn take_segment<A: Access>(&self, memory: &Memory<A>, segment: u64) -> Option<()> {
+    fn take_segment(&self, memory: &Memory, segment: u64) -> Option<()> {
         if segment == self.segments.count {
             return None;
         }

@@ -9,13 +9,11 @@
 //! | [`Cache`] | the oldest items go, see [`Eviction`] | its oldest entry goes | in an order of their own |
 //! | [`Tiered`] | the oldest items go to flash | gets longer | as a cache's |
 //!
-//! | access mode | who reads | who writes | made by |
-//! |---|---|---|---|
-//! | [`Crcw`], the default | any thread, no lock | any thread, a lock a partition | [`Engine::create`] |
-//! | [`Crew`] | any thread, no lock | a partition's [`Owner`], no lock | [`Engine::create_owned`] |
-//! | [`Erew`] | the thread that has the table | the same; nothing is synchronised | [`Engine::create`] |
-//! | [`ThreadCrew`] | any thread, no lock | the thread that opened the partition first | [`Engine::create`] |
-//! | [`ThreadErew`] | the thread that opened the partition first | the same; nothing is synchronised | [`Engine::create`] |
+//! | access mode | who reads | who writes |
+//! |---|---|---|
+//! | [`Crcw`], the default | any thread, no lock | any thread, a lock a partition |
+//! | [`Crew`] | any thread, no lock | a partition's owner, no lock |
+//! | [`Erew`] | a partition's owner, no versions | the same |
 //!
 //! Every call takes a key with its [`Engine::hash`], which is thus computed only once, and the time in whole
 //! [seconds](minos_base::Seconds) of a clock that the caller chooses. An item whose expiry is not after that
@@ -89,13 +87,13 @@
 //! table.entry(hash, key, now).insert(&[b"Rust"], ItemMeta::default())?;
 //!
 //! // The maintenance thread copies items ahead of the head of a log. Here, all of them.
+//! let place = FlashPlace { page: 8, length: RoughLength::of(60, 1) };
 //! let mut copy = None;
 //! table.walk_all(0, 100, now, |due| {
 //!     copy = Some((due.ticket, due.value.to_vec(), due.sequence, due.state.cas()));
-//!     Choice::Write
+//!     Choice::Write(place)
 //! });
 //! let (ticket, value, sequence, cas) = copy.ok_or("nothing is due")?;
-//! let place = FlashPlace { page: 8, length: RoughLength::of(60, 1) };
 //! assert_eq!(table.written(&ticket, place), Written::Linked);
 //!
 //! // The item has left memory. Its record is read, and comes back.
@@ -132,55 +130,35 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # CREW: owners on threads
+//! # CREW and EREW: threads that own partitions
+//!
+//! A partition belongs to the thread that opens it first, until it gives it up. Another one that writes to it, or in EREW
+//! reads it, panics.
 //!
 //! ```
 //! use minos_engine::{Crew, ItemMeta, Store, StoreConfig};
 //! use std::thread;
 //!
-//! let config = StoreConfig { partitions: Some(4), ..StoreConfig::new(16 << 20) };
-//! let (store, owners) = Store::<Crew>::create_owned(&config, 2)?;
+//! let config = StoreConfig { partitions: Some(4), owners: 2, ..StoreConfig::new(16 << 20) };
+//! let store = Store::<Crew>::create(&config)?;
 //! thread::scope(|scope| {
-//!     for mut owner in owners {
+//!     for owner in 0..store.owners() {
+//!         let store = &store;
 //!         scope.spawn(move || {
+//!             store.take_up(owner);
 //!             for key in (0..1000u32).map(u32::to_le_bytes) {
-//!                 let hash = owner.hash(&key);
-//!                 if owner.owns(hash) {
-//!                     owner.entry(hash, &key, 2).insert(&[&key], ItemMeta::default()).unwrap();
+//!                 let hash = store.hash(&key);
+//!                 if store.owner_of(hash) == owner {
+//!                     store.entry(hash, &key, 2).insert(&[&key], ItemMeta::default()).unwrap();
 //!                 }
 //!             }
+//!             store.give_up(owner);
 //!         });
 //!     }
 //! });
 //! assert_eq!(store.stats().items, 1000);
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
-//!
-//! # EREW: a table for each thread
-//!
-//! The highest bits of the hash choose the thread; `shard_bits` makes the thread's table ignore them.
-//!
-//! ```
-//! use minos_engine::{Cache, Erew, ItemMeta, StoreConfig};
-//! use std::thread;
-//!
-//! const SHARD_BITS: u32 = 1;
-//! let config = StoreConfig { shard_bits: SHARD_BITS, ..StoreConfig::new(4 << 20) };
-//! let threads = [0, 1].map(|shard| {
-//!     let config = config.clone();
-//!     thread::spawn(move || {
-//!         let cache = Cache::<Erew>::create(&config).unwrap();
-//!         for key in (0..1000u32).map(u32::to_le_bytes) {
-//!             let hash = cache.hash(&key);
-//!             if hash.partition(SHARD_BITS) == shard {
-//!                 cache.entry(hash, &key, 2).insert(&[&key], ItemMeta::default()).unwrap();
-//!             }
-//!         }
-//!         cache.stats().items
-//!     })
-//! });
-//! let items: u64 = threads.map(|thread| thread.join().unwrap()).iter().sum();
-//! assert_eq!(items, 1000);
+//! let key = 7u32.to_le_bytes();
+//! assert!(store.read(store.hash(&key), &key, 2, |_| ()).is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -269,10 +247,10 @@ pub mod log;
 mod mode;
 mod observer;
 mod overwrite;
-mod owner;
 mod ownership;
 mod partition;
 mod parts;
+mod patch;
 mod pinned;
 mod places;
 mod plan;
@@ -308,10 +286,9 @@ pub use create::{Cache, Store};
 pub use entry::{Entry, Item};
 pub use item::{ItemMeta, ItemState, ItemView};
 pub use minos_region::{Backing, Kept, MapError, MemoryKeeper, OwnerState, Ownership};
-pub use minos_sync::{Access, AnyWriter, Crcw, Crew, Erew, ThreadCrew, ThreadErew};
+pub use minos_sync::{Access, Crcw, Crew, Erew};
 pub use mode::{Candidates, Lookup, Mode};
 pub use observer::Observer;
-pub use owner::Owner;
 pub use partition::OutOfMemory;
 pub use pinned::Pinned;
 pub use places::HasAccess;

@@ -197,7 +197,8 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
                 return true;
             }
             let Some(item) = item(slot) else { return false };
-            *moves = Index::moves(buckets, self.engine.hash(key_of(self, item)));
+            // A direction changes nothing here: the partition stays.
+            *moves = Index::moves(buckets, self.engine.hashing.hash(key_of(self, item)));
             true
         });
         if M::IS_TIERED {

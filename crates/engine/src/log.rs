@@ -264,9 +264,14 @@ impl<B: PositionBits> Log<B> {
         self.seen(region, MOVING).load(Relaxed) != 0
     }
 
+    /// The log will soon have to evict, because it has more than it may have.
+    pub(crate) fn expect_eviction(&self, region: &Region) {
+        self.word(region, MOVING).store(1, Relaxed);
+    }
+
     /// How many segments were evicted since the log was made.
-    #[inline]
-    pub fn segments_evicted(&self, region: &View) -> u64 {
+    #[cfg(test)]
+    fn segments_evicted(&self, region: &View) -> u64 {
         self.seen(region, SEGMENTS_EVICTED).load(Relaxed)
     }
 

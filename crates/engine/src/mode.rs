@@ -59,4 +59,7 @@ pub trait Mode: Parts + Reopen {
     fn candidates<A: Access>(_: &Entry<'_, Self, A>) -> Candidates {
         Candidates::new()
     }
+
+    /// Forgets those records. A cache that cannot read them has lost the item.
+    fn forget_candidates<A: Access>(_: &mut Entry<'_, Self, A>) {}
 }

@@ -11,7 +11,7 @@ use crate::{
 };
 use minos_base::KeyHash;
 use minos_region::Offset;
-use minos_sync::{Access, AnyWriter};
+use minos_sync::Access;
 use std::{fmt::Debug, sync::Arc};
 
 /// Is told of changes, while the partition's other writers wait. It must not call the engine.
@@ -28,11 +28,15 @@ pub trait Observer: Debug + Send + Sync {
     /// An item on flash whose key has this hash is gone: dropped to make room, expired or deleted. Its key is not at hand.
     fn lost(&self, hash: KeyHash);
 
+    /// Items on flash of other keys than that of this hash may be gone, whose slots looked like its own: keys for which
+    /// [`minos_base::may_look_alike_among`] so many buckets.
+    fn lost_alike(&self, buckets: u32, hash: KeyHash);
+
     /// Items on flash are gone, and nobody knows which.
     fn lost_some(&self);
 }
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Tells `observer` of all changes from now on; `None` to tell nobody. Waits for the writers of all partitions, one after
     /// the other: changes that nobody is told of are there for readers when this returns.
     ///
@@ -61,6 +65,15 @@ impl<M: State, A: Access> Writing<'_, M, A> {
     /// Tells of an item on flash that is gone.
     pub(crate) fn tell_lost(&self, hash: KeyHash) {
         self.writer.observer.iter().for_each(|observer| observer.lost(hash));
+    }
+
+    /// Tells of an item on flash that is gone, whose slot looked like that of a key with this hash.
+    pub(crate) fn tell_lost_alike(&self, hash: KeyHash) {
+        if let Some(observer) = &self.writer.observer {
+            // Keys in one chain have so many bits of the bucket's number in common.
+            let buckets = self.partition.index.buckets(self.region());
+            observer.lost_alike(u32::try_from(buckets).unwrap_or(u32::MAX), hash);
+        }
     }
 
     /// The key of an item that is about to be unlinked, if somebody is to be told.
@@ -101,6 +114,10 @@ mod tests {
         }
 
         fn lost(&self, _: KeyHash) {
+            unreachable!("there is no flash")
+        }
+
+        fn lost_alike(&self, _: u32, _: KeyHash) {
             unreachable!("there is no flash")
         }
 

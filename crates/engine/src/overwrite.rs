@@ -12,18 +12,25 @@ use crate::{
 };
 use minos_base::Seconds;
 use minos_sync::{
-    Access, AnyWriter,
+    Access,
     words::{eq_key, words_for},
 };
 use std::sync::atomic::Ordering::Relaxed;
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Stage 3 of a store: as [`crate::Entry::insert`], with the result of
-    /// [`Engine::stage`] for the same key.
+    /// [`Engine::stage`] for the same hash; that for another one helps nothing.
     #[inline]
     pub fn put_staged(&self, staged: &Staged<'_>, put: &Put<'_>, now: Seconds) -> Result<u64, OutOfMemory> {
         let partition = self.partition(put.hash);
-        Writing { engine: self, partition, writer: A::wait(&partition.writer) }.put_staged(staged, put, now)
+        let writing = Writing { engine: self, partition, writer: A::enter(&partition.writer) };
+        // Only the writer of this partition has been entered.
+        match &staged.candidate {
+            Some(candidate) if !self.reader(partition).is_chain_of(put.hash, candidate.version) => {
+                writing.put_found(&Staged { candidate: None }, put, now)
+            }
+            _ => writing.put_staged(staged, put, now),
+        }
     }
 }
 

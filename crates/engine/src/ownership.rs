@@ -2,7 +2,7 @@
 
 use crate::{places::State, store::Engine};
 use minos_region::Ownership;
-use minos_sync::{Access, AnyWriter};
+use minos_sync::Access;
 use std::{io, os::fd::OwnedFd};
 
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
@@ -37,7 +37,7 @@ impl<M: State, A: Access> Engine<M, A> {
 }
 
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
-impl<M: State, A: AnyWriter> Engine<M, A> {
+impl<M: State, A: Access> Engine<M, A> {
     /// Gives items stored from now on CAS uniques above `floor`: tables whose items move to each other must not give
     /// the same.
     pub fn raise_cas(&self, floor: u64) {

@@ -2,8 +2,11 @@
 
 use crate::{counts::Counts, index::Index, observer::Observer, places::State, saved::Saved, slot::Slot};
 use minos_base::Seconds;
-use minos_sync::{Access, PinTable};
+use minos_sync::{Access, PinTable, SpinLock};
 use std::sync::{Arc, atomic::AtomicU64};
+
+/// CAS uniques of each partition that are left out where items may have had them that are gone.
+const CAS_SKIPPED: u64 = 1 << 32;
 
 /// There is no memory, or no room in the index, for another item. The old value is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +28,7 @@ pub(crate) struct Partition<M: State, A: Access> {
     /// Reads that were given up because a writer did not end.
     pub(crate) abandoned: AtomicU64,
     /// The readers of large values; outside the writer's cell, so that readers need not wait for writers.
-    pub(crate) pins: A::Lock<PinTable>,
+    pub(crate) pins: SpinLock<PinTable>,
     pub(crate) counts: Counts,
     pub(crate) writer: A::Cell<Writer<M>>,
 }
@@ -70,6 +73,12 @@ impl<M: State> Writer<M> {
         let cas = self.cas_next;
         self.cas_next += self.cas_step;
         cas
+    }
+
+    /// As [`Writer::raise_cas`] in a table that may have given higher ones, to items that are gone.
+    pub(crate) fn skip_cas(&mut self, floor: u64) {
+        self.raise_cas(floor);
+        self.cas_next += CAS_SKIPPED * self.cas_step;
     }
 
     /// Gives later items higher CAS uniques than `floor`.

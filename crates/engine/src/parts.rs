@@ -46,7 +46,7 @@ pub(crate) trait Parts: Holding {
     }
 
     /// Largest value that lies beside its key, and is read without a lock.
-    fn inline_class_max<A: Access>(config: &StoreConfig, memory: &Memory<A>) -> SizeClass;
+    fn inline_class_max(config: &StoreConfig, memory: &Memory) -> SizeClass;
 
     /// The contents of a linked item are about to change in its place. Before they do, in case the process is
     /// killed between.
@@ -86,11 +86,11 @@ pub(crate) trait Parts: Holding {
     fn flushes<A: Access>(_: &mut Writing<'_, Self, A>) {}
 
     /// The initial shared state of all partitions.
-    fn common<A: Access>(config: &StoreConfig) -> Self::Common<A>;
+    fn common(config: &StoreConfig) -> Self::Common;
 
     /// An empty space at `start`; `None` if there is no memory.
-    fn create_space<A: Access>(
-        memory: &Memory<A>,
+    fn create_space(
+        memory: &Memory,
         config: &StoreConfig,
         start: Offset,
         partition: usize,
@@ -121,6 +121,12 @@ pub(crate) trait Parts: Holding {
 
     /// Tries to get memory for the index from elsewhere; returns true if that may have helped.
     fn make_room<A: Access>(_: &mut Writing<'_, Self, A>) -> bool {
+        false
+    }
+
+    /// Gives back some of the memory that is beyond a lower limit; true if it is to be called again.
+    #[inline]
+    fn heed_limit<A: Access>(_: &mut Writing<'_, Self, A>) -> bool {
         false
     }
 

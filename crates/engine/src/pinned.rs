@@ -51,6 +51,11 @@ impl<M: Mode, A: Access> Pinned<M, A> {
         Some(Self { engine: Arc::clone(engine), hash, state, hold })
     }
 
+    /// True if an item of its key is this one, as far as its value is concerned.
+    pub(crate) fn is_still(&self, item: &ItemState) -> bool {
+        item.cas() == self.cas() && item.value_bytes() == self.value_bytes()
+    }
+
     /// The value.
     pub fn value(&self) -> &[u8] {
         match &self.hold {
@@ -80,7 +85,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Pins the live item with this key; `None` if there is none. Counts as an access. Tries as often as
     /// [`Engine::read`].
     pub fn pin(self: &Arc<Self>, hash: KeyHash, key: &[u8], now: Seconds) -> Option<Pinned<M, A>> {
-        let partition = self.partition(hash);
+        let partition = self.readable(self.partition(hash));
         partition.undisturbed(|| self.attempt_pin(partition, (hash, key), now, true))
     }
 
@@ -91,7 +96,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         key: &[u8],
         now: Seconds,
     ) -> Option<Pinned<M, A>> {
-        let partition = self.partition(hash);
+        let partition = self.readable(self.partition(hash));
         partition.undisturbed(|| self.attempt_pin(partition, (hash, key), now, false))
     }
 

@@ -6,7 +6,7 @@ use crate::{
 };
 use minos_base::{KeyHash, is_left_out};
 use minos_region::{Geometry, Offset, View};
-use minos_sync::{Access, AnyWriter, ReadWord, horizon};
+use minos_sync::{Access, ReadWord, horizon};
 use std::fmt::Debug;
 
 /// The places of items in a mode.
@@ -84,7 +84,7 @@ impl<'a> Extent<'a> {
 /// The access mode that goes with a mode.
 pub trait HasAccess {
     /// That of a table of which only the mode is said.
-    type Access: AnyWriter;
+    type Access: Access;
 }
 
 /// The state of a table in a mode, which no reader needs.
@@ -93,7 +93,7 @@ pub(crate) trait State: Places + HasAccess {
     type Room: Debug + Send;
 
     /// State shared by all partitions.
-    type Common<A: Access>: Debug + Send;
+    type Common: Debug + Send + Sync;
 
     /// A reader's claim on a large value.
     type Pin: Debug + Send;

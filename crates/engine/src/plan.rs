@@ -9,7 +9,6 @@ use crate::{
     saved::{SAVED_WORDS, Saved},
 };
 use minos_region::{Geometry, Image, MapError, Memory, Offset};
-use minos_sync::Access;
 
 /// The memory layout for a configuration.
 ///
@@ -69,7 +68,7 @@ impl Plan {
     ///
     /// # Errors
     /// It cannot be had.
-    pub(crate) fn map<A: Access>(&self, config: &StoreConfig) -> Result<Memory<A>, CreateError> {
+    pub(crate) fn map(&self, config: &StoreConfig) -> Result<Memory, CreateError> {
         let interleaving = config.nodes().begin();
         let memory = match Memory::create(self.geometry, &config.backing) {
             Err(MapError::Size { .. }) => Err(self.too_small()),
@@ -83,10 +82,10 @@ impl Plan {
     ///
     /// # Errors
     /// There is not enough memory for them.
-    pub(crate) fn found<M: Mode, A: Access>(
+    pub(crate) fn found<M: Mode>(
         &self,
         config: &StoreConfig,
-        memory: &Memory<A>,
+        memory: &Memory,
     ) -> Result<Vec<Part<M>>, CreateError> {
         let part = |number| {
             let start = memory.partition_start(number);
@@ -98,11 +97,7 @@ impl Plan {
     }
 
     /// The partitions of an existing table; `None` if the memory does not hold one.
-    pub(crate) fn find<M: Mode, A: Access>(
-        &self,
-        config: &StoreConfig,
-        memory: &Memory<A>,
-    ) -> Option<Vec<Part<M>>> {
+    pub(crate) fn find<M: Mode>(&self, config: &StoreConfig, memory: &Memory) -> Option<Vec<Part<M>>> {
         let part = |number| {
             let start = memory.partition_start(number);
             let index = Index::find(memory.region(), start, self.segments)?;

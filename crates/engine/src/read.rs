@@ -20,15 +20,18 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// more than once, so it must discard earlier output first; it must not use the table.
     /// Lengths are right whenever it runs.
     ///
-    /// Attempts are bounded. In access modes with a writer's lock, the reader then waits for the
-    /// lock, so that no writer can interfere. CREW has no lock: the attempts continue for about a
-    /// second, and if the partition's owner writes to that bucket all the time, the result is `None`.
-    /// That is counted (`read_abandoned`).
+    /// Attempts are bounded. In CRCW the reader then waits for the writer's lock, so that no writer can
+    /// interfere. CREW has no lock: the attempts continue for about a second, and if the partition's owner
+    /// writes to that bucket all the time, the result is `None`. That is counted (`read_abandoned`).
     ///
     /// Values above the optimistic bound are read under a pin.
     ///
     /// The first read of an item, and then one a minute, is recorded (`was_fetched`, `last_access`), unless a
-    /// writer is active in the partition at that moment, or only its owner may write to it.
+    /// writer is active in the partition at that moment, or it is another thread's (MICA §4.1.2: reads are counted
+    /// by the exclusive writer only).
+    ///
+    /// # Panics
+    /// In EREW, if the partition is not this thread's.
     #[inline]
     pub fn read<R>(
         &self,
@@ -37,7 +40,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         now: Seconds,
         mut f: impl FnMut(&ItemView<'_>) -> R,
     ) -> Option<R> {
-        let partition = self.partition(hash);
+        let partition = self.readable(self.partition(hash));
         match self.reader(partition).first_candidate(hash) {
             Attempt::Missing => return None,
             Attempt::Disturbed => {}
@@ -89,7 +92,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// longer than a table makes without colliding keys.
     #[inline]
     pub fn size_class(&self, hash: KeyHash) -> Option<SizeClass> {
-        self.reader_of(hash).tag_match(hash).and_then(Slot::class)
+        self.reader(self.readable(self.partition(hash))).tag_match(hash).and_then(Slot::class)
     }
 
     /// Stage 1 of a lookup: asks for the cache line of the key's bucket (MICA §4.3.2). A few instructions, which each

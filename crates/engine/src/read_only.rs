@@ -13,7 +13,7 @@ use crate::{
     plan::Plan,
     reader::{ATTEMPTS_MAX, Contents, Reader},
     restart::{OpenError, named},
-    saved::{CLOCK_BASE, HASH_MASK, SHAPE, Saved, inline_class_of, shard_bits_of},
+    saved::{CLOCK_BASE, HASH_MASK, INLINE_CLASS_MAX, Saved, inline_class_of},
     store::Hashing,
 };
 pub use burst::StagedOwned;
@@ -112,13 +112,12 @@ impl<M: Mode> ReadOnly<M> {
 
     fn assemble(image: Image, partitions: Box<[Contents<M>]>, saved: Saved) -> Option<Self> {
         let word = |at| saved.seen(image.view(), at);
-        let shape = word(SHAPE);
         let hashing = Hashing {
             seed: image.geometry().hash_seed,
             mask: word(HASH_MASK),
-            partition_shift: partition_bits(shape, partitions.len())?,
+            partition_shift: partition_bits(partitions.len())?,
         };
-        let inline_class_max = inline_class_of(shape)?;
+        let inline_class_max = inline_class_of(word(INLINE_CLASS_MAX))?;
         let clock_base = word(CLOCK_BASE);
         Some(Self { partitions, hashing, inline_class_max, clock_base, image })
     }
@@ -261,9 +260,9 @@ impl<M: Mode> ReadOnly<M> {
     }
 }
 
-/// Bits of a hash up to the end of a partition's number; `None` if there are not so many.
-pub(crate) fn partition_bits(shape: u64, partitions: usize) -> Option<u32> {
-    let bits = shard_bits_of(shape).checked_add(partitions.ilog2())?;
+/// Bits of a hash that are a partition's number; `None` if there are not so many.
+pub(crate) fn partition_bits(partitions: usize) -> Option<u32> {
+    let bits = partitions.checked_ilog2()?;
     (bits <= PARTITION_BITS_MAX).then_some(bits)
 }
 

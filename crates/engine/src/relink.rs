@@ -67,7 +67,7 @@ pub(crate) enum Unappended {
 
 /// Appends a slot to a chain that may have `buckets_max` buckets.
 pub(crate) fn append<A: Access>(
-    memory: &Memory<A>,
+    memory: &Memory,
     index: &Index,
     head: Offset,
     slot: Slot,
@@ -161,7 +161,7 @@ fn set_following(region: &Region, bucket: Offset, next: Option<Offset>) {
 }
 
 /// An empty spare bucket, from the free ones or from the heap.
-fn take_spare<A: Access>(memory: &Memory<A>, index: &Index) -> Option<Offset> {
+fn take_spare(memory: &Memory, index: &Index) -> Option<Offset> {
     let region = memory.region();
     if let Some(spare) = pop_spare(region, index) {
         return Some(spare);

@@ -217,6 +217,17 @@ impl RemoteRead {
         self.found.as_ref().map(|(_, state)| state)
     }
 
+    /// The word by which the owner is told of the read of what was found ([`crate::Engine::note_reads`]), and true if that is
+    /// due: it was not read before, or for a minute.
+    pub fn note(&self) -> Option<(u64, bool)> {
+        self.found.as_ref().map(|(slot, state)| (slot.0, state.is_access_due()))
+    }
+
+    /// The hash of the key.
+    pub fn hash(&self) -> KeyHash {
+        self.hash
+    }
+
     /// Appends the value that was found to `out`.
     pub fn copy_value_to(&self, out: &mut Vec<u8>) {
         let Some((_, state)) = &self.found else { return };

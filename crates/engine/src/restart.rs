@@ -15,15 +15,13 @@ mod tests;
 
 use crate::{
     config::{CreateError, StoreConfig},
-    create::Tokens,
     mode::Mode,
-    owner::Owner,
     plan::Plan,
     saved::{CLOCK_BASE, PROCESS, VERSIONS},
     store::{Engine, Writing},
 };
 use minos_region::{Memory, Opened};
-use minos_sync::{Access, AnyWriter, Crew};
+use minos_sync::Access;
 pub(crate) use outcome::named;
 use outcome::report;
 pub use outcome::{CloseError, OpenError, Opening};
@@ -36,7 +34,7 @@ use std::{
     },
 };
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Reopens the table in the file or at the keeper that `config` names, or creates one there. Without either, as
     /// [`Engine::create`].
     ///
@@ -47,7 +45,29 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
     /// The configuration is not possible, or differs from the file's; the file is open elsewhere; the memory
     /// is not available; or the table is a store that fails a check.
     pub fn open(config: &StoreConfig) -> Result<(Self, Opening), OpenError> {
-        Self::open_with_tokens(config).map(|(engine, _, opening)| (engine, opening))
+        let plan = Plan::new::<M>(config)?;
+        let create = |opening| Ok((Self::found(config, &plan, plan.map(config)?)?, opening));
+        let Some(path) = config.backing.lasting_name() else { return create(Opening::Created) };
+        use minos_region::OpenError as Region;
+        let opened = match Memory::open(&config.backing, &plan.geometry) {
+            Err(Region::Absent { .. }) => create(Opening::Created),
+            Err(error @ (Region::Damaged { .. } | Region::Length { .. })) => {
+                Self::begin_anew(config, &plan, path, &error.to_string())
+            }
+            Err(error) => Err(named(error)),
+            Ok(Opened::Clean(memory)) => Self::go_on(config, &plan, path, memory, true),
+            Ok(Opened::Unclean { memory, same_boot: true }) => {
+                Self::go_on(config, &plan, path, memory, false)
+            }
+            Ok(Opened::Unclean { memory, same_boot: false }) => {
+                drop(memory);
+                Self::begin_anew(config, &plan, path, "it was not closed before the machine stopped")
+            }
+        };
+        if let Ok((_, opening)) = &opened {
+            report(path, opening);
+        }
+        opened
     }
 
     /// Saves the table in its file or at its keeper, so that [`Engine::open`] can reopen it.
@@ -57,58 +77,38 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
     ///
     /// # Errors
     /// The file cannot be written.
+    ///
+    /// # Panics
+    /// If another thread has not given up its partitions, where these belong to threads.
     pub fn close(self) -> Result<(), CloseError> {
-        let writings = (0..self.partitions()).map(|number| self.writing_at(number));
-        self.leave(writings)
+        if !self.memory().is_lasting() {
+            // It goes with this process.
+            self.memory().end_ownership();
+            return Ok(());
+        }
+        self.memory().freeze_ownership();
+        // What other processes read meanwhile, and afterwards, is as it was: no reader needs the writers' own state.
+        for number in 0..self.partitions() {
+            let mut writing = self.writing_at(number);
+            M::settle_all(&mut writing);
+            writing.drop_lost_values();
+            survey::mark_free_spares(&writing);
+            writing.partition.saved.save(&mut writing);
+        }
+        Ok(self.memory().mark_clean()?)
     }
 
     /// As [`Engine::close`], for the last reference to a shared table.
     ///
     /// # Errors
     /// As [`Engine::close`], and if other references exist.
+    ///
+    /// # Panics
+    /// As [`Engine::close`].
     pub fn close_shared(self: Arc<Self>) -> Result<(), CloseError> {
         Arc::into_inner(self).ok_or(CloseError::InUse)?.close()
     }
-}
 
-impl<M: Mode> Engine<M, Crew> {
-    /// As [`Engine::open`], with owners as [`Engine::create_owned`] makes them:
-    /// at least one, which holds the table.
-    ///
-    /// # Errors
-    /// As [`Engine::open`].
-    pub fn open_owned(config: &StoreConfig, owners: usize) -> Result<(Vec<Owner<M>>, Opening), OpenError> {
-        let (engine, tokens, opening) = Self::open_with_tokens(config)?;
-        Ok((engine.dealt(tokens, owners).1, opening))
-    }
-}
-
-impl<M: Mode> Owner<M> {
-    /// As [`Engine::close`], for all owners of a table.
-    ///
-    /// # Errors
-    /// As [`Engine::close`], and if an owner is missing, or the table is in use elsewhere.
-    ///
-    /// # Panics
-    /// If they are not owners of one table.
-    pub fn close(owners: Vec<Self>) -> Result<(), CloseError> {
-        let engine = Arc::clone(owners.first().ok_or(CloseError::InUse)?.engine());
-        let tokens = owners.into_iter().flat_map(|owner| owner.tokens.into_iter().enumerate());
-        let mut tokens: Vec<_> = tokens.filter_map(|(partition, token)| Some((partition, token?))).collect();
-        let engine = Arc::into_inner(engine).ok_or(CloseError::InUse)?;
-        if tokens.len() != engine.partitions() {
-            return Err(CloseError::InUse);
-        }
-        tokens.sort_unstable_by_key(|(partition, _)| *partition);
-        let writings = engine.partitions.iter().zip(&mut tokens).map(|(partition, (_, token))| {
-            let writer = Crew::enter(&partition.writer, token);
-            Writing { engine: &engine, partition, writer }
-        });
-        engine.leave(writings)
-    }
-}
-
-impl<M: Mode, A: Access> Engine<M, A> {
     /// The zero of the clock in whose seconds expiries are given (see [`minos_base::Clock::zero_unix_s`]).
     /// The table keeps it when it is closed or its process is killed. 0 until it is set.
     pub fn clock_base(&self) -> u64 {
@@ -118,6 +118,11 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Sets [`Engine::clock_base`]. To be called before any item with an expiry is stored.
     pub fn set_clock_base(&self, clock_base: u64) {
         self.saved().word(self.memory().region(), CLOCK_BASE).store(clock_base, Release);
+    }
+
+    /// The seed of the key hash. A table on flash, and one that is reopened, have one of their own.
+    pub fn hash_seed(&self) -> u64 {
+        self.memory().geometry().hash_seed
     }
 
     /// Numbers this process: `number`, or a higher one if an earlier process that had the table has that or one above.
@@ -138,50 +143,21 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.memory().forsake();
     }
 
-    fn open_with_tokens(config: &StoreConfig) -> Result<(Self, Tokens<A>, Opening), OpenError> {
-        let plan = Plan::new::<M>(config)?;
-        let create = |opening| {
-            let (engine, tokens) = Self::found(config, &plan, plan.map(config)?)?;
-            Ok((engine, tokens, opening))
-        };
-        let Some(path) = config.backing.lasting_name() else { return create(Opening::Created) };
-        use minos_region::OpenError as Region;
-        let opened = match Memory::open(&config.backing, &plan.geometry) {
-            Err(Region::Absent { .. }) => create(Opening::Created),
-            Err(error @ (Region::Damaged { .. } | Region::Length { .. })) => {
-                Self::begin_anew(config, &plan, path, &error.to_string())
-            }
-            Err(error) => Err(named(error)),
-            Ok(Opened::Clean(memory)) => Self::go_on(config, &plan, path, memory, true),
-            Ok(Opened::Unclean { memory, same_boot: true }) => {
-                Self::go_on(config, &plan, path, memory, false)
-            }
-            Ok(Opened::Unclean { memory, same_boot: false }) => {
-                drop(memory);
-                Self::begin_anew(config, &plan, path, "it was not closed before the machine stopped")
-            }
-        };
-        if let Ok((_, _, opening)) = &opened {
-            report(path, opening);
-        }
-        opened
-    }
-
     /// Reopens the table in the memory if it passes the checks.
     fn go_on(
         config: &StoreConfig,
         plan: &Plan,
         path: &Path,
-        memory: Memory<A>,
+        memory: Memory,
         is_closed: bool,
-    ) -> Result<(Self, Tokens<A>, Opening), OpenError> {
+    ) -> Result<(Self, Opening), OpenError> {
         let saved = plan.saved_at(memory.partition_start(0));
         let is_complete = saved.seen(memory.region(), VERSIONS) != 0;
         let Some(parts) = plan.find(config, &memory).filter(|_| is_complete) else {
             drop(memory);
             return Self::begin_anew(config, plan, path, "its tables contradict themselves");
         };
-        let (mut engine, mut tokens) = Self::assemble(config, memory, parts);
+        let mut engine = Self::assemble(config, memory, parts);
         if let Err(error) = saved.compare(&engine, config) {
             if is_closed {
                 engine.memory().mark_clean()?;
@@ -193,13 +169,13 @@ impl<M: Mode, A: Access> Engine<M, A> {
             drop(engine);
             return Self::begin_anew(config, plan, path, reason);
         }
-        match engine.survey(&mut tokens, Survey::new(is_closed, config.uniques.clone())) {
+        match engine.survey(Survey::new(is_closed, config.uniques.clone())) {
             Ok(opening) => {
                 saved.put_shape(&engine, config);
                 if !is_closed {
                     engine.memory().mark_repaired()?;
                 }
-                Ok((engine, tokens, opening))
+                Ok((engine, opening))
             }
             Err(reason) => {
                 // The survey has changed parts of the table: the next start must not accept the rest.
@@ -216,25 +192,26 @@ impl<M: Mode, A: Access> Engine<M, A> {
         plan: &Plan,
         path: &Path,
         reason: &str,
-    ) -> Result<(Self, Tokens<A>, Opening), OpenError> {
+    ) -> Result<(Self, Opening), OpenError> {
         if !M::LOSES_SILENTLY {
             return Err(OpenError::Unreliable { path: path.to_owned(), reason: reason.to_owned() });
         }
         let interleaving = config.nodes().begin();
         let memory = Memory::replace(plan.geometry, &config.backing).map_err(CreateError::Map)?;
         interleaving.end(memory.region());
-        let (engine, tokens) = Self::found(config, plan, memory)?;
-        Ok((engine, tokens, Opening::StartedEmpty { reason: reason.to_owned() }))
+        let engine = Self::found(config, plan, memory)?;
+        Ok((engine, Opening::StartedEmpty { reason: reason.to_owned() }))
     }
 
     /// Checks the whole table, and repairs one that was not closed.
-    fn survey(&mut self, tokens: &mut [A::Token], mut survey: Survey) -> Result<Opening, String> {
+    fn survey(&mut self, mut survey: Survey) -> Result<Opening, String> {
         let is_closed = survey.is_closed;
-        for (partition, token) in self.partitions.iter().zip(tokens) {
-            let writer = A::enter(&partition.writer, token);
-            let mut writing = Writing { engine: self, partition, writer };
-            let number = partition.number;
+        for number in 0..self.partitions() {
+            let mut writing = self.writing_at(number);
             survey.partition(&mut writing).map_err(|what| format!("partition {number}: {what}"))?;
+            drop(writing);
+            // Any thread may take it up.
+            A::give_up(&self.partitions[number].writer);
         }
         let (items, dropped) = survey.counts();
         if is_closed {
@@ -242,24 +219,6 @@ impl<M: Mode, A: Access> Engine<M, A> {
         }
         self.memory.rebuild(&survey.into_used())?;
         Ok(Opening::Repaired { items, dropped })
-    }
-
-    /// Saves the writers' own state, and then marks the table as complete. What other processes read of it meanwhile,
-    /// and afterwards, is as it was: no reader needs that state.
-    fn leave<'a>(&'a self, writings: impl Iterator<Item = Writing<'a, M, A>>) -> Result<(), CloseError> {
-        if !self.memory().is_lasting() {
-            // It goes with this process.
-            self.memory().end_ownership();
-            return Ok(());
-        }
-        self.memory().freeze_ownership();
-        for mut writing in writings {
-            M::settle_all(&mut writing);
-            writing.drop_lost_values();
-            survey::mark_free_spares(&writing);
-            writing.partition.saved.save(&mut writing);
-        }
-        Ok(self.memory().mark_clean()?)
     }
 }
 

@@ -3,7 +3,7 @@
 //! ```text
 //! word 0   the clock's base          word 4   next CAS unique     word 6   next bucket of the sweep
 //! word 1   whether versions are kept word 5   items               word 7   generation when its pass began
-//! word 2   how keys and values lie   word 8   oldest generation that may be there
+//! word 2   largest class beside keys word 8   oldest generation that may be there
 //! word 3   bits of the key hash      word 9   next bucket that is freed of what dangles
 //!                                    word 10  records on flash up to this sequence were flushed
 //!                                    word 11  newest journal on flash; the table's, right at any time
@@ -21,7 +21,7 @@ pub(crate) const SAVED_WORDS: u64 = 16;
 
 pub(crate) const CLOCK_BASE: u64 = 0;
 pub(crate) const VERSIONS: u64 = 1;
-pub(crate) const SHAPE: u64 = 2;
+pub(crate) const INLINE_CLASS_MAX: u64 = 2;
 pub(crate) const HASH_MASK: u64 = 3;
 pub(crate) const CAS_NEXT: u64 = 4;
 pub(crate) const ITEMS: u64 = 5;
@@ -36,22 +36,9 @@ pub(crate) const KEPT: u64 = 1;
 /// One thread alone has written, without versions.
 pub(crate) const NOT_KEPT: u64 = 2;
 
-/// The shift of the shard bits in the word that describes how keys and values lie.
-const SHARD_SHIFT: u32 = 32;
-
-/// How keys and values lie: the bits of the hash before a partition's number, and the largest class of values
-/// that lie beside their keys.
-pub(crate) fn shape_of(shard_bits: u32, inline_class_max: SizeClass) -> u64 {
-    u64::from(shard_bits) << SHARD_SHIFT | inline_class_max.index() as u64
-}
-
-pub(crate) fn shard_bits_of(shape: u64) -> u32 {
-    (shape >> SHARD_SHIFT) as u32
-}
-
-/// The second part of a [`shape_of`]; `None` if there is no such class.
-pub(crate) fn inline_class_of(shape: u64) -> Option<SizeClass> {
-    SizeClass::from_index((shape & u64::from(u32::MAX)) as usize)
+/// The class of values in [`INLINE_CLASS_MAX`]; `None` if there is no such class.
+pub(crate) fn inline_class_of(word: u64) -> Option<SizeClass> {
+    SizeClass::from_index(usize::try_from(word).ok()?)
 }
 
 #[derive(Clone, Copy, Debug)]

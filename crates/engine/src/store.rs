@@ -12,7 +12,7 @@ use minos_base::{
     limits::{ITEM_KEY_BYTES_MAX, KEY_BYTES_MAX},
 };
 use minos_region::{Memory, Region};
-use minos_sync::{Access, AnyWriter};
+use minos_sync::Access;
 use std::{
     marker::PhantomData,
     sync::{
@@ -25,25 +25,11 @@ use std::{
 ///
 /// Its mode decides how it handles full memory, its access mode which threads may read and write.
 ///
-/// A table that any thread may use can be shared; one in EREW, where nothing is synchronised, can only be
-/// moved to another thread:
-///
-/// ```
-/// fn shared_with_threads<T: Send + Sync>() {}
-/// shared_with_threads::<minos_engine::Cache<minos_engine::Crcw>>();
-/// shared_with_threads::<minos_engine::Cache<minos_engine::Crew>>();
-/// fn moved_to_a_thread<T: Send>() {}
-/// moved_to_a_thread::<minos_engine::Cache<minos_engine::Erew>>();
-/// ```
-///
-/// ```compile_fail,E0277
-/// fn shared_with_threads<T: Sync>() {}
-/// shared_with_threads::<minos_engine::Cache<minos_engine::Erew>>();
-/// ```
+/// In each, all threads share one reference.
 #[derive(Debug)]
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
 pub struct Engine<M: State, A: Access = <M as HasAccess>::Access> {
-    pub(crate) memory: Memory<A>,
+    pub(crate) memory: Memory,
     pub(crate) partitions: Box<[Partition<M, A>]>,
     pub(crate) hashing: Hashing,
     pub(crate) inline_class_max: SizeClass,
@@ -59,7 +45,7 @@ pub struct Engine<M: State, A: Access = <M as HasAccess>::Access> {
     pub(crate) chain_buckets_max: usize,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) prefetch_depth: usize,
-    pub(crate) common: M::Common<A>,
+    pub(crate) common: M::Common,
 }
 
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
@@ -120,7 +106,7 @@ impl<M: State, A: Access> Engine<M, A> {
 
     /// Sets how much of its memory the table may use, in bytes; returns false if it has less.
     ///
-    /// Items already stored beyond a lower limit stay; requests for more
+    /// Items already stored beyond a lower limit stay, in a cache until [`Engine::sweep`]; requests for more
     /// memory fail as if the memory were full.
     pub fn set_memory_limit(&self, limit_bytes: u64) -> bool {
         self.memory().set_limit_bytes(limit_bytes)
@@ -142,13 +128,20 @@ impl<M: State, A: Access> Engine<M, A> {
         SizeClass::of(value_bytes) <= self.inline_class_max
     }
 
-    /// A partition as its readers see it.
+    /// A partition from which this thread is about to tell something.
     ///
     /// # Panics
     /// If this thread may not read it.
     #[inline(always)]
-    pub(crate) fn reader<'a>(&'a self, partition: &'a Partition<M, A>) -> Reader<'a, M, A> {
+    pub(crate) fn readable<'a>(&self, partition: &'a Partition<M, A>) -> &'a Partition<M, A> {
         assert!(A::may_read(&partition.writer), "the partition is another thread's");
+        partition
+    }
+
+    /// A partition as its readers see it. Who tells what it finds looks before whether it is
+    /// [readable](Self::readable); to prefetch is harmless.
+    #[inline(always)]
+    pub(crate) fn reader<'a>(&'a self, partition: &'a Partition<M, A>) -> Reader<'a, M, A> {
         Reader {
             region: self.memory.region(),
             index: &partition.index,
@@ -159,7 +152,7 @@ impl<M: State, A: Access> Engine<M, A> {
     }
 
     #[inline]
-    pub(crate) fn memory(&self) -> &Memory<A> {
+    pub(crate) fn memory(&self) -> &Memory {
         &self.memory
     }
 
@@ -189,12 +182,12 @@ impl<'a, M: State, A: Access> Writing<'a, M, A> {
 }
 
 #[expect(private_bounds, reason = "the modes, which are public, are all there is")]
-impl<M: State, A: AnyWriter> Engine<M, A> {
+impl<M: State, A: Access> Engine<M, A> {
     /// The writer of the partition of `hash`, when it is the caller's turn.
     #[inline]
     pub(crate) fn writing(&self, hash: KeyHash) -> Writing<'_, M, A> {
         let partition = self.partition(hash);
-        Writing { engine: self, partition, writer: A::wait(&partition.writer) }
+        Writing { engine: self, partition, writer: A::enter(&partition.writer) }
     }
 
     /// The writer of a partition by its number.
@@ -203,7 +196,7 @@ impl<M: State, A: AnyWriter> Engine<M, A> {
     /// If there is no such partition.
     pub(crate) fn writing_at(&self, partition: usize) -> Writing<'_, M, A> {
         let partition = &self.partitions[partition];
-        Writing { engine: self, partition, writer: A::wait(&partition.writer) }
+        Writing { engine: self, partition, writer: A::enter(&partition.writer) }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 use minos_base::SizeClass;
 use minos_region::{ChunkKind, Geometry, Heap, HeapStats, Memory, Offset, Settled, View};
 use minos_sync::{
-    Access, AnyWriter, Crcw, Lock, Pin, PinTable, Unpinned,
+    Access, Crcw, Pin, PinTable, Unpinned,
     words::{copy_in, words_for},
 };
 use std::{collections::HashMap, marker::PhantomData};
@@ -33,11 +33,11 @@ pub struct StoreMode<W = Crcw>(PhantomData<W>);
 /// Words of an item's memory that an update in place may leave unused: fewer than make a chunk.
 const SLACK_WORDS: u64 = 4;
 
-impl<W: AnyWriter> Mode for StoreMode<W> {
+impl<W: Access> Mode for StoreMode<W> {
     const NAME: &'static str = "store";
 }
 
-impl<W: AnyWriter> Places for StoreMode<W> {
+impl<W: Access> Places for StoreMode<W> {
     type Space = ();
 
     fn space_at(_: &View, _: (Offset, u64), _: &Geometry, _: u64) -> Option<()> {
@@ -50,17 +50,17 @@ impl<W: AnyWriter> Places for StoreMode<W> {
     }
 }
 
-impl<W: AnyWriter> HasAccess for StoreMode<W> {
+impl<W: Access> HasAccess for StoreMode<W> {
     type Access = W;
 }
 
-impl<W: AnyWriter> State for StoreMode<W> {
+impl<W: Access> State for StoreMode<W> {
     type Room = Heap;
-    type Common<A: Access> = ();
+    type Common = ();
     type Pin = Pin;
 }
 
-impl<W: AnyWriter> Holding for StoreMode<W> {
+impl<W: Access> Holding for StoreMode<W> {
     const LARGE_HEADERS_ARE_LENT: bool = true;
 
     fn look_at_large<A: Access, R>(
@@ -95,23 +95,18 @@ impl<W: AnyWriter> Holding for StoreMode<W> {
     }
 }
 
-impl<W: AnyWriter> Parts for StoreMode<W> {
+impl<W: Access> Parts for StoreMode<W> {
     const ITEMS_PER_TWO_BUCKETS: u64 = 9;
     const LAYOUT: u64 = u64::from_le_bytes(*b"store 2\0");
     const LOSES_SILENTLY: bool = false;
 
-    fn inline_class_max<A: Access>(config: &StoreConfig, _: &Memory<A>) -> SizeClass {
+    fn inline_class_max(config: &StoreConfig, _: &Memory) -> SizeClass {
         SizeClass::of(config.item_optimistic_bytes_max)
     }
 
-    fn common<A: Access>(_: &StoreConfig) {}
+    fn common(_: &StoreConfig) {}
 
-    fn create_space<A: Access>(
-        memory: &Memory<A>,
-        _: &StoreConfig,
-        _: Offset,
-        partition: usize,
-    ) -> Option<((), Heap)> {
+    fn create_space(memory: &Memory, _: &StoreConfig, _: Offset, partition: usize) -> Option<((), Heap)> {
         Some(((), memory.partition_heap(partition)))
     }
 
@@ -134,7 +129,7 @@ impl<W: AnyWriter> Parts for StoreMode<W> {
     }
 
     fn fits_in_place<A: Access>(writing: &Writing<'_, Self, A>, _: Slot, item: Offset, words: u64) -> bool {
-        let room = Memory::<A>::chunk_words(writing.region(), item);
+        let room = Memory::chunk_words(writing.region(), item);
         words <= room && room - words < SLACK_WORDS
     }
 
@@ -145,7 +140,7 @@ impl<W: AnyWriter> Parts for StoreMode<W> {
     ) -> Result<Place, OutOfMemory> {
         let (engine, partition) = (writing.engine, writing.partition);
         let appended =
-            relink::append(engine.memory(), &partition.index, head, slot, engine.chain_buckets_max);
+            relink::append::<A>(engine.memory(), &partition.index, head, slot, engine.chain_buckets_max);
         appended.map_err(|why| {
             partition.counts.chain_refusals.add(u64::from(why == Unappended::AtLength));
             OutOfMemory
@@ -180,7 +175,7 @@ impl<W: AnyWriter> Parts for StoreMode<W> {
 
     fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> HeapStats {
         let memory = engine.memory();
-        match A::wait_if_open(&partition.writer) {
+        match A::enter_if_own(&partition.writer) {
             Some(writer) => memory.partition_stats(&writer.room),
             // Only the owner may walk the lists.
             None => memory.partition_counts(partition.number),
@@ -209,12 +204,12 @@ impl<W: AnyWriter> Parts for StoreMode<W> {
     }
 }
 
-impl<W: AnyWriter> Reopen for StoreMode<W> {
+impl<W: Access> Reopen for StoreMode<W> {
     /// Which of them a heap has handed out.
     type Entries = ();
 
-    fn find_space<A: Access>(
-        memory: &Memory<A>,
+    fn find_space(
+        memory: &Memory,
         config: &StoreConfig,
         index: Offset,
         partition: usize,
@@ -230,7 +225,7 @@ impl<W: AnyWriter> Reopen for StoreMode<W> {
         let region = writing.region();
         let is_inside = item.words() > 0 && region.try_words(item.minus(1), 1).is_some();
         // Only the tag can be checked here; rebuilding the heap checks the rest.
-        if is_inside { Memory::<A>::chunk_words(region, item) } else { 0 }
+        if is_inside { Memory::chunk_words(region, item) } else { 0 }
     }
 
     fn claim<A: Access>(

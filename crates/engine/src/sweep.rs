@@ -11,7 +11,7 @@ use crate::{
 };
 use minos_base::Seconds;
 use minos_region::Offset;
-use minos_sync::{Access, AnyWriter};
+use minos_sync::Access;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Chains by which a sweep looks ahead, so that their cache misses overlap with its work.
@@ -35,10 +35,14 @@ pub struct Swept {
     pub first_expiry: Seconds,
     /// True if the slice reached the partition's last bucket; the next slice starts a new pass.
     pub pass_ended: bool,
+    /// True if the partition may have more to give back below a lower limit of the memory, which takes further slices.
+    pub gives_back: bool,
 }
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
-    /// Reclaims dead items in the next `buckets_max` chains of a partition.
+impl<M: Mode, A: Access> Engine<M, A> {
+    /// Reclaims dead items in the next `buckets_max` chains of a partition. While a cache has more than a lower limit of
+    /// its memory allows, a segment of the partition's log is evicted too; above flash as soon as its items are there, or
+    /// if flash takes none and they may be lost.
     ///
     /// It blocks the partition's writers meanwhile: some cache misses a chain.
     ///
@@ -63,9 +67,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
             observer.flushed();
         }
     }
-}
 
-impl<M: Mode, A: Access> Engine<M, A> {
     /// A number that each flush changes. What is read after it and stored in an [`Engine::entry`] that is taken while the
     /// number is still the same is older than no flush.
     pub fn flushes(&self) -> u64 {
@@ -92,8 +94,10 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let (region, partition) = (self.region(), self.partition);
         let index = &partition.index;
         M::settle_debts(self);
+        let gives_back = M::heed_limit(self);
+        let first_expiry = Seconds::MAX;
         let mut swept =
-            Swept { buckets: 0, expired: 0, flushed: 0, first_expiry: Seconds::MAX, pass_ended: false };
+            Swept { buckets: 0, expired: 0, flushed: 0, first_expiry, pass_ended: false, gives_back };
         for _ in 0..buckets_max {
             // The index may have grown since the last slice; it never shrinks.
             if self.writer.sweep.bucket == 0 {

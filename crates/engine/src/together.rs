@@ -8,7 +8,7 @@ use crate::{
     store::{Engine, Writing},
 };
 use minos_base::{KeyHash, Seconds};
-use minos_sync::AnyWriter;
+use minos_sync::Access;
 use std::sync::Arc;
 
 /// A change of one key, with others in one step: see [`Engine::change_together`].
@@ -59,7 +59,7 @@ pub enum NotTogether {
     Partly(usize),
 }
 
-impl<M: Mode, A: AnyWriter> Engine<M, A> {
+impl<M: Mode, A: Access> Engine<M, A> {
     /// Makes all changes, in their order, if all conditions hold: every other change comes before or after all of
     /// them. A reader without a lock may see one key before and another one after it.
     ///
@@ -128,7 +128,7 @@ impl<M: Mode, A: AnyWriter> Engine<M, A> {
 }
 
 /// Makes one change; false if there is no memory for it.
-fn make<M: Mode, A: AnyWriter>(
+fn make<M: Mode, A: Access>(
     entry: &mut Entry<'_, M, A>,
     then: Then<'_>,
     reserved: Option<Reservation<M, A>>,
@@ -149,9 +149,9 @@ fn make<M: Mode, A: AnyWriter>(
 }
 
 /// The writers of some partitions, by the partitions' numbers.
-struct Writers<'a, M: Mode, A: AnyWriter>(Vec<(usize, Writing<'a, M, A>)>);
+struct Writers<'a, M: Mode, A: Access>(Vec<(usize, Writing<'a, M, A>)>);
 
-impl<'a, M: Mode, A: AnyWriter> Writers<'a, M, A> {
+impl<'a, M: Mode, A: Access> Writers<'a, M, A> {
     /// Waits for the writers of all keys.
     fn wait(engine: &'a Engine<M, A>, changes: &[Change<'a>]) -> Self {
         let mut partitions: Vec<_> = changes.iter().map(|change| engine.partition_of(change.hash)).collect();

@@ -33,7 +33,7 @@ impl<M: State, A: Access> Partition<M, A> {
     #[cold]
     fn in_turn<R>(&self, mut attempt: impl FnMut() -> Attempt<R>) -> Option<R> {
         self.fallbacks.fetch_add(1, Relaxed);
-        let writer = A::wait_if_open(&self.writer);
+        let writer = A::enter_if_own(&self.writer);
         // With the lock, no writer interferes: an odd version then has no writer,
         // and stays odd until the next write.
         let turns = if writer.is_some() { 1 } else { TURNS_MAX };
@@ -63,8 +63,8 @@ impl<M: State, A: Access> Partition<M, A> {
 mod tests {
     use crate::{Cache, Crcw, Crew, Engine, ItemMeta, Mode, Store, StoreConfig, StoreStats};
     use minos_base::KeyHash;
-    use minos_sync::{Access, AnyWriter, version};
-    use std::{process::Command, sync::Arc};
+    use minos_sync::{Access, version};
+    use std::{process::Command, sync::Arc, thread};
 
     const KEY: &[u8] = b"key";
 
@@ -91,7 +91,7 @@ mod tests {
         engine.stats()
     }
 
-    fn a_writer_that_has_died<M: Mode, A: AnyWriter>(engine: Engine<M, A>) {
+    fn a_writer_that_has_died<M: Mode, A: Access>(engine: Engine<M, A>) {
         let engine = Arc::new(engine);
         let insert = |value: &[u8]| {
             engine.entry(engine.hash(KEY), KEY, 5).insert(&[value], ItemMeta::default()).unwrap();
@@ -115,8 +115,11 @@ mod tests {
 
     #[test]
     fn readers_end_if_an_owner_has_died() {
-        let (engine, mut owners) = Store::<Crew>::create_owned(&config(), 1).unwrap();
-        owners[0].entry(engine.hash(KEY), KEY, 5).insert(&[b"old"], ItemMeta::default()).unwrap();
+        let engine = Arc::new(Store::<Crew>::create(&config()).unwrap());
+        let store = || {
+            engine.entry(engine.hash(KEY), KEY, 5).insert(&[b"old"], ItemMeta::default()).unwrap();
+        };
+        thread::scope(|scope| scope.spawn(store).join().unwrap());
         assert_eq!(every_read_ends(&engine).read_abandoned, 3);
     }
 

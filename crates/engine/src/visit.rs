@@ -4,9 +4,10 @@ use crate::{
     candidate::Attempt,
     chain::{WALK_BUCKETS, following},
     generation::Generation,
+    holding::Holding,
     item::{ItemState, body},
     mode::Mode,
-    places::Places,
+    partition::Partition,
     reader::{FOREIGN_BUCKETS_MAX, Reader},
     slot::Slot,
     store::Engine,
@@ -28,7 +29,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// meanwhile. Writers are not blocked, and `f` may use the table: it sees a consistent copy of a chain.
     ///
     /// # Panics
-    /// If there is no such partition.
+    /// If there is no such partition, or in EREW, if it is not this thread's: also once `f` has given it up.
     pub fn visit(
         &self,
         partition: usize,
@@ -37,19 +38,20 @@ impl<M: Mode, A: Access> Engine<M, A> {
         now: Seconds,
         mut f: impl FnMut(&[u8], &ItemState),
     ) -> Option<u64> {
-        let partition = &self.partitions[partition];
+        let partition = self.readable(&self.partitions[partition]);
         let reader = self.reader(partition);
         let buckets = reader.index.buckets(reader.region);
         let end = buckets.min(cursor.saturating_add(buckets_max as u64));
         let mut copy = ChainCopy::default();
         for number in cursor..end {
+            self.readable(partition);
             let head = reader.index.bucket(reader.region, number);
-            if partition.undisturbed(|| reader.copy_chain(head, now, &mut copy)).is_none() {
+            if partition.undisturbed(|| reader.copy_chain(Some(partition), head, now, &mut copy)).is_none() {
                 copy.clear();
             }
             copy.items().for_each(|(key, state)| f(key, state));
         }
-        (end < buckets).then_some(end)
+        reader.cursor_behind(cursor, end)
     }
 
     /// As [`Engine::visit`], for one chain, with the records on flash that it names, by the same copy. Nobody looks there:
@@ -65,73 +67,111 @@ impl<M: Mode, A: Access> Engine<M, A> {
         items: impl FnMut((&[u8], &ItemState)),
         cold: &mut Vec<FlashSlot>,
     ) -> Option<u64> {
-        let partition = &self.partitions[partition];
+        let partition = self.readable(&self.partitions[partition]);
         let reader = self.reader(partition);
         let buckets = reader.index.buckets(reader.region);
-        if cursor < buckets {
-            let (head, mut copy) = (reader.index.bucket(reader.region, cursor), ChainCopy::default());
-            if partition.undisturbed(|| reader.copy_chain(head, now, &mut copy)).is_some() {
-                copy.items().for_each(items);
-                cold.extend_from_slice(&copy.cold);
-            }
+        if cursor >= buckets {
+            return None;
         }
-        let next = cursor.saturating_add(1);
-        (next < buckets).then_some(next)
+        let (head, mut copy) = (reader.index.bucket(reader.region, cursor), ChainCopy::default());
+        if partition.undisturbed(|| reader.copy_chain(Some(partition), head, now, &mut copy)).is_some() {
+            copy.items().for_each(items);
+            cold.extend_from_slice(&copy.cold);
+        }
+        reader.cursor_behind(cursor, cursor + 1)
     }
 
     /// Calls `f` with the keys of all live items with this hash, by a consistent copy of their chain: mostly one.
     pub fn keys_with(&self, hash: KeyHash, now: Seconds, f: impl FnMut(&[u8])) {
-        let partition = self.partition(hash);
+        let partition = self.readable(self.partition(hash));
         let reader = self.reader(partition);
         let mut copy = ChainCopy::default();
-        if partition.undisturbed(|| reader.copy_chain_of(hash, now, &mut copy)).is_some() {
+        if partition.undisturbed(|| reader.copy_chain_of(Some(partition), hash, now, &mut copy)).is_some() {
             copy.keys().filter(|key| self.hash(key) == hash).for_each(f);
         }
     }
 }
 
-impl<M: Places, A: Access, const IS_FOREIGN: bool> Reader<'_, M, A, IS_FOREIGN> {
+impl<M: Holding, A: Access, const IS_FOREIGN: bool> Reader<'_, M, A, IS_FOREIGN> {
+    /// The cursor behind a slice of a walk that has visited the buckets from one up to another; `None` behind the last.
+    ///
+    /// The number of buckets is that of now: if the index has grown, keys may have left the slice before it was copied.
+    /// Whoever has copied the chain that they left sees their new bucket.
+    pub(crate) fn cursor_behind(self, cursor: u64, end: u64) -> Option<u64> {
+        let buckets = self.index.buckets(self.region).min(self.index.buckets_max());
+        // A slice without a bucket ends the walk: the number of a foreign index may be any, another one at each look.
+        (cursor < end && end < buckets).then_some(end)
+    }
+
     /// As [`Reader::copy_chain`], for the chain of a hash, which is the same afterwards.
-    pub(crate) fn copy_chain_of(self, hash: KeyHash, now: Seconds, copy: &mut ChainCopy) -> Attempt<()> {
+    pub(crate) fn copy_chain_of(
+        self,
+        partition: Option<&Partition<M, A>>,
+        hash: KeyHash,
+        now: Seconds,
+        copy: &mut ChainCopy,
+    ) -> Attempt<()> {
         let buckets = self.index.buckets(self.region);
-        match self.copy_chain(self.head(hash), now, copy) {
+        match self.copy_chain(partition, self.head(hash), now, copy) {
             // The key may have moved to a new bucket meanwhile.
             Attempt::Found(()) if self.index.buckets(self.region) != buckets => Attempt::Disturbed,
             attempt => attempt,
         }
     }
 
-    /// Copies the keys and headers of the live items of a chain, all of one moment.
-    pub(crate) fn copy_chain(self, head: Offset, now: Seconds, copy: &mut ChainCopy) -> Attempt<()> {
+    /// Copies the keys and headers of the live items of a chain, all of one moment. Without the partition, which only its
+    /// owner's process has, large items are copied without care.
+    pub(crate) fn copy_chain(
+        self,
+        partition: Option<&Partition<M, A>>,
+        head: Offset,
+        now: Seconds,
+        copy: &mut ChainCopy,
+    ) -> Attempt<()> {
         copy.clear();
         let Some(mut bucket) = self.bucket(head) else { return Attempt::Disturbed };
         let version = &bucket[0];
         let Some(seen) = versions::begin_read::<A>(version) else { return Attempt::Disturbed };
         let generation = self.index.generation(self.region);
+        let is_linked = || versions::still::<A>(version, seen);
         for walked in 1.. {
             let slots = bucket[1..].iter().map(|word| Slot(word.load(Relaxed)));
             slots
                 .take_while(|slot| !slot.is_empty())
-                .for_each(|slot| self.copy_item(slot, generation, now, copy));
+                .for_each(|slot| self.copy_item((partition, slot, &is_linked), generation, now, copy));
             let Some(spare) = following(bucket[0].load(Relaxed)) else { break };
-            let may_stray = walked % WALK_BUCKETS == 0 && !versions::still::<A>(version, seen);
+            let may_stray = walked % WALK_BUCKETS == 0 && !is_linked();
             let next = self.bucket(spare).filter(|_| !IS_FOREIGN || walked < FOREIGN_BUCKETS_MAX);
             let Some(words) = next.filter(|_| !may_stray) else { return Attempt::Disturbed };
             bucket = words;
         }
-        if versions::still::<A>(version, seen) { Attempt::Found(()) } else { Attempt::Disturbed }
+        if is_linked() { Attempt::Found(()) } else { Attempt::Disturbed }
     }
 
     /// Copies the key and header of an item, if it is live. One that is impossible is being written, which the
     /// chain's version shows; otherwise it is left out, as are items evicted meanwhile.
-    fn copy_item(self, slot: Slot, generation: Generation, now: Seconds, copy: &mut ChainCopy) {
+    fn copy_item(
+        self,
+        (partition, slot, is_linked): (Option<&Partition<M, A>>, Slot, &impl Fn() -> bool),
+        generation: Generation,
+        now: Seconds,
+        copy: &mut ChainCopy,
+    ) {
         if M::IS_TIERED
             && let Some(cold) = FlashSlot::decode(slot.0)
         {
             return copy.cold.push(cold);
         }
         let Some(item) = M::locate(self.space, self.region, slot) else { return };
-        let Some(state) = self.copy_key(item, now, &mut copy.keys) else { return };
+        let keys = &mut copy.keys;
+        let state = match partition {
+            // Its memory may be lent out as plain bytes once it is unlinked: see `Engine::header_for`.
+            Some(partition) if A::IS_SHARED && M::LARGE_HEADERS_ARE_LENT && self.is_large(slot) => {
+                M::look_at_large(partition, is_linked, || self.copy_key(item, now, keys)).flatten()
+            }
+            _ => self.copy_key(item, now, keys),
+        };
+        let Some(state) = state else { return };
         let end = copy.keys.len();
         if M::is_there(self.space, self.region, slot.link()) && state.is_live(generation) {
             copy.items.push((end - state.key_bytes()..end, state));

@@ -9,7 +9,7 @@ use minos_engine::{
     remote::{Completion, Fabric, Mapped, Range, RemoteRead, RemoteSketch, RemoteTable, Step},
 };
 use minos_fabric::ucx::{Ucx, UcxMemory, UcxWindow, Way};
-use minos_region::{Backing, Image, Lent};
+use minos_region::{Backing, Image};
 use rustix::time::{ClockId, clock_gettime};
 use std::{hint::black_box, sync::Arc};
 
@@ -65,7 +65,7 @@ fn all(&Size { items, reads, memory_bytes, .. }: &Size, measure: Take<'_>) {
 
 fn over_ucx(items: u64, memory_bytes: u64, keys: &Keys, measure: Take<'_>) {
     let memory = Arc::new(UcxMemory::allocate(None, memory_bytes as usize).unwrap());
-    let _store = loaded(items, memory_bytes, Backing::Lent(Lent::by(memory.clone())));
+    let _store = loaded(items, memory_bytes, memory.backing());
     for (name, way) in [("ucx-get", Way::Get), ("ucx-load", Way::Load)] {
         let mut fabric = Ucx::open(None, way).unwrap();
         // SAFETY: the memory is this program's.
@@ -74,7 +74,7 @@ fn over_ucx(items: u64, memory_bytes: u64, keys: &Keys, measure: Take<'_>) {
     }
     // SAFETY: as above.
     let window = unsafe { UcxWindow::open(None, memory.advertisement()) }.unwrap();
-    let image = Image::lent(&Lent::by(Arc::new(window))).unwrap();
+    let image = window.image().unwrap();
     beside("ucx-window", &ReadOnly::from_image(image).unwrap(), keys, measure);
 }
 

@@ -1,6 +1,8 @@
 /* What the crate needs of UCX, whose parameters are structures with masks, as plain functions.
    Functions return a ucs_status_t, 0 if they succeed. A worker and all made with it belong to one thread at a time. */
 
+#define _POSIX_C_SOURCE 200809L
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -33,6 +35,22 @@ typedef struct {
     int32_t status;
 } minos_ucx_read;
 
+/* What a hangup does. When its library is loaded, UCX takes the signal for a wish to log all that it does. */
+static struct sigaction hangup;
+
+static void keep_hangup(void)
+{
+    sigaction(SIGHUP, NULL, &hangup);
+}
+
+/* Called before any library begins. */
+__attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = keep_hangup;
+
+__attribute__((constructor)) static void restore_hangup(void)
+{
+    sigaction(SIGHUP, &hangup, NULL);
+}
+
 unsigned minos_ucx_version(void)
 {
     unsigned major, minor, release;
@@ -45,9 +63,10 @@ const char *minos_ucx_status_text(int status)
     return ucs_status_string((ucs_status_t)status);
 }
 
-static ucs_status_t open_context(const char *transports, ucp_context_h *context)
+static ucs_status_t open_context(const char *transports, int wakes, ucp_context_h *context)
 {
-    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_RMA};
+    ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                           .features = UCP_FEATURE_RMA | (wakes ? UCP_FEATURE_WAKEUP : 0)};
     ucp_config_t *config;
     ucs_status_t status = ucp_config_read(NULL, NULL, &config);
     if (status != UCS_OK)
@@ -60,8 +79,8 @@ static ucs_status_t open_context(const char *transports, ucp_context_h *context)
     return status;
 }
 
-/* `transports` as in UCX_TLS; NULL leaves them to the environment. */
-int minos_ucx_open(const char *transports, minos_ucx **out)
+/* `transports` as in UCX_TLS; NULL leaves them to the environment. With `wakes` there is a descriptor. */
+int minos_ucx_open(const char *transports, int wakes, minos_ucx **out)
 {
     ucp_worker_params_t params = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
                                   .thread_mode = UCS_THREAD_MODE_SERIALIZED};
@@ -69,7 +88,7 @@ int minos_ucx_open(const char *transports, minos_ucx **out)
     ucs_status_t status;
     if (ucx == NULL)
         return UCS_ERR_NO_MEMORY;
-    status = open_context(transports, &ucx->context);
+    status = open_context(transports, wakes, &ucx->context);
     if (status == UCS_OK) {
         status = ucp_worker_create(ucx->context, &params, &ucx->worker);
         if (status == UCS_OK) {
@@ -92,6 +111,18 @@ void minos_ucx_close(minos_ucx *ucx)
 unsigned minos_ucx_progress(minos_ucx *ucx)
 {
     return ucp_worker_progress(ucx->worker);
+}
+
+/* The descriptor that is readable after minos_ucx_arm once there is something to progress. */
+int minos_ucx_descriptor(minos_ucx *ucx, int *descriptor)
+{
+    return ucp_worker_get_efd(ucx->worker, descriptor);
+}
+
+/* False if there is something to progress already. */
+int minos_ucx_arm(minos_ucx *ucx)
+{
+    return ucp_worker_arm(ucx->worker) == UCS_OK;
 }
 
 /* Where peers find this worker; to be released. */
@@ -147,9 +178,20 @@ void minos_ucx_disconnect(minos_ucx *ucx, minos_ucx_peer *peer, unsigned rounds)
     finish(ucx, ucp_ep_close_nbx(peer->endpoint, &params), rounds);
 }
 
-int minos_ucx_connect(minos_ucx *ucx, const void *address, const void *key, minos_ucx_peer *out)
+/* Reads of a peer that has failed end with an error. */
+static void failed(void *data, ucp_ep_h endpoint, ucs_status_t status)
 {
-    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = address};
+    (void)data, (void)endpoint, (void)status;
+}
+
+/* With `watches` it is noticed that the peer fails, of which transports over shared memory are not capable. */
+int minos_ucx_connect(minos_ucx *ucx, const void *address, const void *key, int watches, minos_ucx_peer *out)
+{
+    ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLER |
+                                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                              .address = address,
+                              .err_mode = watches ? UCP_ERR_HANDLING_MODE_PEER : UCP_ERR_HANDLING_MODE_NONE,
+                              .err_handler = {.cb = failed}};
     ucp_request_param_t close = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     ucs_status_t status = ucp_ep_create(ucx->worker, &params, &out->endpoint);
     if (status != UCS_OK)

@@ -86,7 +86,7 @@ static int set_queues(const minos_dpdk_wanted *wanted, const struct rte_eth_dev_
     unsigned held = wanted->packets_held + 2 * CACHE * (out->receive_queues + out->send_queues);
     unsigned count = received * out->receive_queues + sent * out->send_queues + held;
     char name[RTE_MEMPOOL_NAMESIZE];
-    if (status != 0 && status != -ENOTSUP)
+    if (status != 0)
         return status;
     snprintf(name, sizeof(name), "minos%u", port);
     out->pool = rte_pktmbuf_pool_create(name, count, CACHE, 0, RTE_PKTMBUF_HEADROOM + ROOM, socket);

@@ -35,8 +35,6 @@ impl Epoll {
 }
 
 impl Poller for Epoll {
-    const NAME: &'static str = "epoll";
-
     fn add(&mut self, token: Token, socket: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
         Ok(epoll::add(&self.fd, socket, EventData::new_u64(token.0), edge(interest))?)
     }

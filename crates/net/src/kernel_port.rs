@@ -52,13 +52,13 @@ impl KernelPort {
         messages_max: usize,
     ) -> io::Result<usize> {
         burst.udp.clear();
-        let messages = card.receive(&mut burst.card, messages_max)?;
-        if messages > 0 && !card.is_socket_due() {
+        // A message of the socket's has a place in a full burst, too.
+        let is_due = messages_max > 1 && card.is_socket_due();
+        let messages = card.receive(&mut burst.card, messages_max - usize::from(is_due))?;
+        if messages > 0 && !is_due {
             return Ok(messages);
         }
-        let messages_max = messages_max - messages;
-        let others =
-            if messages_max > 0 { self.udp.receive_at_most(&mut burst.udp, messages_max)? } else { 0 };
+        let others = self.udp.receive_at_most(&mut burst.udp, messages_max - messages)?;
         Ok(messages + others)
     }
 }

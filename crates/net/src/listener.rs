@@ -19,7 +19,11 @@ use rustix::{
     },
 };
 
-use crate::{Address, Socket, inherited, socket::retry};
+use crate::{
+    Address, Socket,
+    inherited::{self, Inherited},
+    socket::retry,
+};
 
 const BACKLOG: i32 = 1024;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
@@ -72,21 +76,23 @@ impl Listener {
 
     /// Listens, by an inherited socket if there is one; a Unix socket of our own gets `mode`.
     fn bind_with(address: &Address, mode: Option<Mode>) -> io::Result<Self> {
-        let listener = match (inherited::take(address), address) {
-            (Some(fd), _) => Self::inherited(fd, address.clone()),
+        let inherited = inherited::take(address);
+        let is_own = inherited.as_ref().is_none_or(|inherited| inherited.is_own);
+        let listener = match (inherited, address) {
+            (Some(inherited), _) => Self::inherited(inherited, address.clone()),
             (None, Address::Tcp(address)) => Self::bind_tcp(*address),
             (None, Address::Unix(path)) => Self::bind_unix(path.clone(), mode),
         }?;
-        inherited::note(listener.fd.as_fd());
+        inherited::note(listener.fd.as_fd(), is_own);
         Ok(listener)
     }
 
-    fn inherited(fd: OwnedFd, address: Address) -> io::Result<Self> {
+    fn inherited(inherited: Inherited, address: Address) -> io::Result<Self> {
         let file = match &address {
-            Address::Unix(path) if !inherited::has_other_owner() => Some(FileId::of(path)?),
+            Address::Unix(path) if inherited.is_own => Some(FileId::of(path)?),
             _ => None,
         };
-        Ok(Self { fd, address, file })
+        Ok(Self { fd: inherited.socket, address, file })
     }
 
     /// The address in use, with the port that was taken.

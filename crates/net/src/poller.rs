@@ -45,9 +45,6 @@ pub enum Wait {
 /// Events are edges: a socket is reported once when something arrives, and again only when more does.
 /// A worker therefore receives until less than a whole buffer comes, or remembers the token.
 pub trait Poller: Send + Sized {
-    /// Its name in `stats settings` and the log.
-    const NAME: &'static str;
-
     /// Adds a socket; bytes that it has received already are reported too.
     ///
     /// # Errors

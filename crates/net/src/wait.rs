@@ -13,7 +13,7 @@ use crate::{Interest, Wait, epoll::timespec};
 
 /// Descriptors that can be waited for at once: two for each RX queue, for connections and
 /// datagrams, and a few of the thread's own.
-pub const WAIT_MAX: usize = 2 * WORKERS_MAX + 5;
+pub const WAIT_MAX: usize = 2 * WORKERS_MAX + 6;
 
 /// The descriptors of a wait that are readable or have an error.
 #[derive(Clone, Copy, Debug, Default)]

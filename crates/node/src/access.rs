@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     path::Path,
     sync::{
-        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -15,6 +15,7 @@ use std::{
 use minos_access::{Authority, Credentials, Login, Tables, User};
 use minos_engine::Mode;
 use minos_net::Io;
+use parking_lot::{Condvar, Mutex};
 
 use crate::{
     memcache::COMMANDS, ops::counters::Counters, resp, server::config::AccessConfig, server::shared::Shared,
@@ -52,12 +53,14 @@ pub(crate) struct Badge(Mutex<Option<Arc<User>>>);
 impl Badge {
     /// The user, as the users in force have it.
     pub(crate) fn user(&self, authority: &Authority) -> Option<Arc<User>> {
-        let user = self.lock().clone();
+        let user = self.0.lock().clone();
         user.and_then(|user| authority.renewed(&user)).or_else(|| authority.default_user())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<User>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// True if the users in force have none of its name any more. Nobody needs to have said `default`.
+    pub(crate) fn is_deleted(&self, authority: &Authority) -> bool {
+        let named = self.0.lock().clone().filter(|user| user.name() != "default");
+        named.is_some_and(|user| authority.acl().user(user.name().as_bytes()).is_none())
     }
 }
 
@@ -99,7 +102,7 @@ impl Guard {
         // In this order: users that come meanwhile are noticed.
         let version = authority.version();
         let user = authority.default_user();
-        badge.lock().clone_from(&user);
+        badge.0.lock().clone_from(&user);
         let (authority, denials) = (Arc::clone(authority), Arc::clone(denials));
         Box::new(Self { authority, denials, user, version, verdict: None, badge })
     }
@@ -117,6 +120,11 @@ impl Guard {
     /// What clients were refused.
     pub(crate) fn denials(&self) -> &Arc<Denials> {
         &self.denials
+    }
+
+    /// True if the next command has asked for work with the file that is done now.
+    pub(crate) fn has_file_verdict(&self) -> bool {
+        matches!(self.verdict, Some(Verdict::File(_)))
     }
 
     /// The end of the work with the file, once that is there.
@@ -148,7 +156,6 @@ impl Guard {
         let user = self.user.take();
         self.user =
             user.and_then(|user| self.authority.renewed(&user)).or_else(|| self.authority.default_user());
-        self.badge.lock().clone_from(&self.user);
     }
 
     /// Logs in, or goes on with that after a slow check.
@@ -168,7 +175,7 @@ impl Guard {
         };
         self.version = self.authority.version();
         self.user = self.authority.renewed(&user);
-        self.badge.lock().clone_from(&self.user);
+        self.badge.0.lock().clone_from(&self.user);
         if self.user.is_some() { LoggedIn::Yes } else { LoggedIn::No }
     }
 }
@@ -201,7 +208,7 @@ impl Checks {
     /// # Errors
     /// Gives it back, because too many wait already.
     pub(crate) fn wait(&self, connection: Box<Connection>, task: Box<Task>) -> Result<(), Box<Connection>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.is_closed || state.waiting.len() >= self.waiting_max.load(Relaxed) {
             self.refused.fetch_add(1, Relaxed);
             return Err(connection);
@@ -223,14 +230,14 @@ impl Checks {
 
     /// Ends the thread; those who wait are closed.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.is_closed = true;
         state.waiting.clear();
         self.news.notify_one();
     }
 
     fn next(&self) -> Option<(Box<Connection>, Box<Task>)> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.is_closed {
                 return None;
@@ -238,13 +245,8 @@ impl Checks {
             if let Some(next) = state.waiting.pop_front() {
                 return Some(next);
             }
-            state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
+            self.news.wait(&mut state);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ChecksState> {
-        // Its parts are changed one at a time.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -21,10 +21,7 @@ struct NativeServer {
 }
 
 impl NativeServer {
-    fn start<M: Mode>(mut config: ServerConfig, native: NativeConfig) -> Self
-    where
-        Engine<M>: Sync,
-    {
+    fn start<M: Mode>(mut config: ServerConfig, native: NativeConfig) -> Self {
         config.native = Some(native);
         config.pin = false;
         let store = Arc::new(Engine::<M>::create(&StoreConfig::new(128 << 20)).unwrap());
@@ -180,6 +177,21 @@ fn a_single_port_steers_by_the_queue() {
     }
     // The kernel picked the right socket each time.
     assert_eq!(client.statistic("minos", "native_misdirected"), 0);
+}
+
+/// Before the fix, datagrams of equal length for several queues left in one train, which the kernel steers as a whole.
+#[test]
+fn a_client_keeps_the_queues_of_a_single_port_apart() {
+    let native = NativeConfig { single_port: true, ..native() };
+    let server = NativeServer::start::<StoreMode>(ServerConfig::new(3), native);
+    let address = server.server.native_address().unwrap().to_string();
+    let mut client = minos_client::blocking::Client::connect(&address, minos_client::Config::new()).unwrap();
+    for round in 0..100 {
+        let items = (10..20).map(|item| (format!("{round:02}-{item}"), "value"));
+        let stored = client.put_many(items, minos_client::StoreOptions::new());
+        assert!(stored.iter().all(Result::is_ok), "{stored:?}");
+    }
+    assert_eq!(server.connect().statistic("minos", "native_misdirected"), 0);
 }
 
 #[test]

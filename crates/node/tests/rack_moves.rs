@@ -15,7 +15,7 @@ use minos_engine::{Backing, CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_net::Address;
 use minos_node::{
     Server, ServerConfig, StatsGroup,
-    config::{Acknowledge, Managed, RackConfig, RackNode},
+    config::{Acknowledge, Managed, RackConfig, RackFabric, RackNode},
     coordinator::{self, CoordinatorConfig, Keep, Loss, ReadPolicy},
 };
 use minos_testkit::Client;
@@ -34,10 +34,7 @@ struct Rack {
 }
 
 impl Rack {
-    fn start<M: Mode>(memory_bytes: u64) -> Self
-    where
-        Engine<M>: Sync,
-    {
+    fn start<M: Mode>(memory_bytes: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let at = Address::Unix(folder.path().join("coordinator"));
@@ -66,6 +63,7 @@ impl Rack {
                 waiting_max: 64,
                 managed: Some(managed.clone()),
                 secrets: Vec::new(),
+                fabric: RackFabric::Mapped,
             });
             let store = StoreConfig {
                 backing: Backing::Memfd,
@@ -132,7 +130,8 @@ impl Rack {
         self.say(&format!("remove {node}"));
         // It goes with the next directory.
         self.wait(|rack| !rack.ask("status").contains(&format!("node {node} ")));
-        self.say(&format!("add {node} 0"));
+        // Once it has reported again.
+        self.wait(|rack| rack.ask(&format!("add {node} 0")) == "ok\n");
         self.wait(|rack| (0..NODES).all(|other| rack.owned(other)[node] > 0));
     }
 }
@@ -173,10 +172,7 @@ fn value(key: usize, turn: usize) -> Vec<u8> {
 }
 
 /// Items keep value, flags, expiry and unique wherever they go.
-fn items_move_as_they_are<M: Mode>()
-where
-    Engine<M>: Sync,
-{
+fn items_move_as_they_are<M: Mode>() {
     const KEYS: usize = 300;
     let rack = Rack::start::<M>(64 << 20);
     let mut clients: Vec<Client> = (0..NODES).map(|node| rack.client(node)).collect();

@@ -8,7 +8,7 @@ use minos_engine::{Backing, Engine, StoreConfig, StoreMode};
 use minos_net::Address;
 use minos_node::{
     Operator, Server, ServerConfig, StatsGroup,
-    config::{NativeConfig, RackConfig, RackNode},
+    config::{NativeConfig, RackConfig, RackFabric, RackNode},
 };
 use minos_rack::{MicroShards, ServerId, UnitId};
 use minos_unit::{
@@ -57,6 +57,7 @@ impl Rack {
                 waiting_max: 64,
                 managed: None,
                 secrets: Vec::new(),
+                fabric: RackFabric::Mapped,
             });
             let store = StoreConfig {
                 backing: Backing::Memfd,
@@ -146,7 +147,7 @@ fn report(coordinator: &mut Coordinator, now_us: u64, loads: &[Load]) {
             incarnation: 1,
             sent_us: now_us,
             epoch: 1,
-            is_withdrawn: false,
+            withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: Vec::new(),
             load: Some(*load),

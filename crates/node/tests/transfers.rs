@@ -9,7 +9,7 @@ use std::{
 };
 
 use common::{Client, TestServer};
-use minos_engine::{CacheMode, Engine, Mode, StoreMode};
+use minos_engine::{CacheMode, Mode, StoreMode};
 use minos_node::{
     ServerConfig,
     config::{Design, LargeOrder},
@@ -35,10 +35,7 @@ fn each_server(mut test: impl FnMut(&str, &TestServer)) {
 }
 
 impl TestServer {
-    fn in_mode<M: Mode>(config: ServerConfig) -> Self
-    where
-        Engine<M>: Sync,
-    {
+    fn in_mode<M: Mode>(config: ServerConfig) -> Self {
         Self::with_memory::<M>(256 << 20, config)
     }
 

@@ -11,7 +11,7 @@ use crate::{
     offset::Offset,
     region::Region,
 };
-use minos_sync::{Access, Lock};
+use minos_sync::SpinLock;
 use std::{collections::HashSet, ops::Range, sync::atomic::Ordering::Relaxed};
 
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(crate) struct Walk {
     counts_only: bool,
 }
 
-impl<A: Access> Memory<A> {
+impl Memory {
     /// Walks all chunks. The caller holds the locks of all partitions, and passes their heaps. Returns the
     /// payloads and words of the chunks in use that are not arenas.
     ///
@@ -88,7 +88,7 @@ impl<A: Access> Memory<A> {
         Ok(root)
     }
 
-    fn walk_zone(&self, heap: &A::Lock<Heap>, zone: Range<Offset>) -> Result<Walk, String> {
+    fn walk_zone(&self, heap: &SpinLock<Heap>, zone: Range<Offset>) -> Result<Walk, String> {
         let heap = heap.lock();
         let mut walk = Walk::default();
         walk.span(self.region(), zone.clone(), 0)?;

@@ -76,7 +76,6 @@ impl Eq for Kept {}
 mod tests {
     use super::*;
     use crate::{Backing, FileError, Geometry, Image, MapError, Memory, OpenError, Opened};
-    use minos_sync::Crcw;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
     use std::sync::{
         Mutex,
@@ -149,20 +148,19 @@ mod tests {
     #[test]
     fn kept_memory_is_opened_as_a_file_is() {
         let (keeper, backing) = backing();
-        assert!(matches!(Memory::<Crcw>::open(&backing, &GEOMETRY), Err(OpenError::Absent { .. })));
+        assert!(matches!(Memory::open(&backing, &GEOMETRY), Err(OpenError::Absent { .. })));
         let memory = create(&backing);
         assert!(keeper.is_published.load(Relaxed) && memory.is_lasting());
         let image = Image::from_descriptor(memory.region().descriptor_to_read().unwrap()).unwrap();
         assert!(image.is_kept());
         memory.close().unwrap();
-        let Opened::Clean(memory) = Memory::<Crcw>::open(&backing, &GEOMETRY).unwrap() else {
+        let Opened::Clean(memory) = Memory::open(&backing, &GEOMETRY).unwrap() else {
             panic!("it was closed")
         };
         memory.forsake();
         assert!(!image.is_kept() && !memory.is_lasting());
         drop(memory);
-        let Opened::Unclean { mut memory, same_boot: true } =
-            Memory::<Crcw>::open(&backing, &GEOMETRY).unwrap()
+        let Opened::Unclean { mut memory, same_boot: true } = Memory::open(&backing, &GEOMETRY).unwrap()
         else {
             panic!("it was not closed")
         };
@@ -171,9 +169,9 @@ mod tests {
         assert!(memory.is_lasting() && image.is_kept(), "it has a keeper again");
         let other = Geometry { memory_bytes: 4 << 20, ..GEOMETRY };
         drop(memory);
-        let error = Memory::<Crcw>::open(&backing, &other).unwrap_err();
+        let error = Memory::open(&backing, &other).unwrap_err();
         assert!(matches!(error, OpenError::Differs { what: "memory bytes", .. }), "{error}");
-        assert_eq!(Memory::<Crcw>::replace(GEOMETRY, &backing).unwrap().starts(), 1);
+        assert_eq!(Memory::replace(GEOMETRY, &backing).unwrap().starts(), 1);
     }
 
     #[test]
@@ -181,15 +179,15 @@ mod tests {
         let (_, backing) = backing();
         let memory = create(&backing);
         let locked = |error: &_| matches!(error, OpenError::File { reason: FileError::Locked, .. });
-        assert!(locked(&Memory::<Crcw>::open(&backing, &GEOMETRY).unwrap_err()));
+        assert!(locked(&Memory::open(&backing, &GEOMETRY).unwrap_err()));
         drop(memory);
-        assert!(Memory::<Crcw>::open(&backing, &GEOMETRY).is_ok());
+        assert!(Memory::open(&backing, &GEOMETRY).is_ok());
     }
 
     #[test]
     fn memory_that_is_not_complete_is_removed() {
         let (keeper, backing) = backing();
-        drop(Memory::<Crcw>::create(GEOMETRY, &backing).unwrap());
+        drop(Memory::create(GEOMETRY, &backing).unwrap());
         assert!(keeper.memory.lock().unwrap().is_none());
         drop(create(&backing));
         assert!(keeper.memory.lock().unwrap().is_some());
@@ -198,7 +196,7 @@ mod tests {
     #[test]
     fn memory_that_may_shrink_is_refused() {
         let keeper = Arc::new(Careless { is_unsealed: true, ..Careless::default() });
-        let error = Memory::<Crcw>::create(GEOMETRY, &Backing::Kept(Kept::by(keeper))).unwrap_err();
+        let error = Memory::create(GEOMETRY, &Backing::Kept(Kept::by(keeper))).unwrap_err();
         assert!(matches!(error, MapError::File { reason: FileError::Unsealed, .. }), "{error}");
     }
 }

@@ -13,14 +13,13 @@
 //! # let dir = tempfile::tempdir()?;
 //! let backing = Backing::File(dir.path().join("region"));
 //! let geometry = Geometry { memory_bytes: 1 << 20, partitions: 1, ..Geometry::default() };
-//! let mut memory: Memory = Memory::create(geometry, &backing)?;
+//! let mut memory = Memory::create(geometry, &backing)?;
 //! memory.publish()?;
 //! let mut heap = memory.partition_heap(0);
 //! let chunk = memory.allocate_shared(&mut heap, 10).ok_or("full")?;
 //! memory.close()?;
 //!
 //! let Opened::Clean(memory) = Memory::open(&backing, &geometry)? else { return Err("unclean".into()) };
-//! let memory: Memory = memory;
 //! memory.free(&mut memory.partition_heap(0), chunk);
 //! assert_eq!(memory.starts(), 2);
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -11,7 +11,7 @@ use crate::{
     owners::Ownership,
     region::Region,
 };
-use minos_sync::{Access, Crcw, Lock, words::WORD_BYTES};
+use minos_sync::{SpinLock, words::WORD_BYTES};
 use std::sync::atomic::{
     AtomicU64,
     Ordering::{Relaxed, Release},
@@ -28,19 +28,19 @@ const CHUNKS_PER_ARENA_MIN: u64 = 8;
 ///     | chunks | reserve
 /// ```
 #[derive(Debug)]
-pub struct Memory<A: Access = Crcw> {
+pub struct Memory {
     region: Region,
     geometry: Geometry,
     pub(crate) layout: Layout,
     /// The region's heap. Taken after a partition's lock, never before.
-    pub(crate) heap: A::Lock<Heap>,
+    pub(crate) heap: SpinLock<Heap>,
     /// The heap of the reserve; empty if there is none. Never locked together with the other.
-    pub(crate) reserve: A::Lock<Heap>,
+    pub(crate) reserve: SpinLock<Heap>,
     /// Bytes of the region that may be used.
     limit_bytes: AtomicU64,
 }
 
-impl<A: Access> Memory<A> {
+impl Memory {
     /// Maps a region and lays it out.
     ///
     /// A file, which must not exist yet, has another name until [`Memory::publish`], so that no process
@@ -72,8 +72,8 @@ impl<A: Access> Memory<A> {
             region,
             geometry,
             layout,
-            heap: A::Lock::new(Heap::new(root_state(), false)),
-            reserve: A::Lock::new(Heap::new(reserve_state(), false)),
+            heap: SpinLock::new(Heap::new(root_state(), false)),
+            reserve: SpinLock::new(Heap::new(reserve_state(), false)),
             limit_bytes: AtomicU64::new(geometry.memory_bytes),
         }
     }
@@ -115,6 +115,7 @@ impl<A: Access> Memory<A> {
 
     /// Sets how many bytes of the region may be used; false, without effect, if it is smaller. Chunks in use
     /// beyond a lower limit stay; until enough are freed, nothing more is allocated from the region's heap.
+    /// Logs and index leave as much of it to large values as the reserve has, up to half.
     pub fn set_limit_bytes(&self, limit_bytes: u64) -> bool {
         let is_there = limit_bytes <= self.geometry.memory_bytes;
         if is_there {
@@ -122,6 +123,30 @@ impl<A: Access> Memory<A> {
             self.limit_bytes.store(limit_bytes, Relaxed);
         }
         is_there
+    }
+
+    /// Bytes of the region that logs and index may use, among others.
+    pub fn rest_limit_bytes(&self) -> u64 {
+        let (limit, reserve) =
+            (self.limit_bytes(), self.layout.end.words() - self.layout.reserve_start.words());
+        limit - (reserve * WORD_BYTES as u64).min(limit / 2)
+    }
+
+    /// True if more is in use outside the reserve than a lower limit leaves for that.
+    pub fn is_rest_over_limit(&self) -> bool {
+        !self.is_rest_within_limit(0)
+    }
+
+    /// True if the limit allows `words` more once so many words in use are freed; a moment ago.
+    pub fn may_use(&self, words: u64, freed_words: u64) -> bool {
+        self.bytes_with(words).saturating_sub(freed_words * WORD_BYTES as u64) <= self.limit_bytes()
+    }
+
+    /// As [`Memory::reserve_stats`] and [`Memory::heap_stats`], a moment ago and without the largest free chunk: for
+    /// callers that hold another lock.
+    pub fn zone_counts(&self, is_reserve: bool) -> HeapStats {
+        let state = if is_reserve { reserve_state() } else { root_state() };
+        Heap::new(state, false).counts(&self.region)
     }
 
     /// Who owns a micro-shard.
@@ -197,7 +222,7 @@ impl<A: Access> Memory<A> {
     /// end, where it does not fragment the rest.
     pub fn allocate_forever(&self, words: u64) -> Option<Offset> {
         let mut heap = self.heap.lock();
-        if !self.is_within_limit(words) {
+        if !self.is_within_limit(words) || !self.is_rest_within_limit(words) {
             return None;
         }
         heap.allocate_last(&self.region, words + LINE_SLACK_WORDS).map(align_to_line)
@@ -285,9 +310,21 @@ impl<A: Access> Memory<A> {
 
     /// True if the limit allows `words` more; one of the two heaps may change meanwhile.
     fn is_within_limit(&self, words: u64) -> bool {
+        self.bytes_with(words) <= self.limit_bytes()
+    }
+
+    /// Bytes in use with `words` more.
+    fn bytes_with(&self, words: u64) -> u64 {
         let heaps = [root_state(), reserve_state()].map(|state| Heap::new(state, false));
         let used_words: u64 = heaps.iter().map(|heap| heap.used_words(&self.region)).sum();
-        (self.layout.chunks_start.words() + used_words + words) * WORD_BYTES as u64 <= self.limit_bytes()
+        (self.layout.chunks_start.words() + used_words + words) * WORD_BYTES as u64
+    }
+
+    /// True if `words` more outside the reserve leave to large values what is theirs.
+    fn is_rest_within_limit(&self, words: u64) -> bool {
+        let used_words = Heap::new(root_state(), false).used_words(&self.region);
+        let bytes = (self.layout.chunks_start.words() + used_words + words) * WORD_BYTES as u64;
+        bytes <= self.rest_limit_bytes()
     }
 }
 
@@ -329,7 +366,7 @@ impl Arena {
     }
 }
 
-impl<A: Access> Memory<A> {
+impl Memory {
     /// Words of every arena: a power of two, 64 KiB to 1 MiB by the size of the store, such that about 64
     /// of them fit into the even share of one partition.
     #[inline]
@@ -340,7 +377,11 @@ impl<A: Access> Memory<A> {
     /// An arena for a partition's log, from the region's heap, so that logs, index and large values share
     /// one memory. Its initial contents are unspecified.
     pub fn allocate_arena(&self) -> Option<Arena> {
-        let payload = self.allocate_words(self.layout.arena_payload_words())?;
+        let words = self.layout.arena_payload_words();
+        if !self.is_rest_within_limit(words) {
+            return None;
+        }
+        let payload = self.allocate_words(words)?;
         Some(Arena(self.open_arena(payload, LOG)))
     }
 
@@ -360,7 +401,8 @@ impl<A: Access> Memory<A> {
     ///
     /// # Errors
     /// If the region's heap is broken.
-    pub fn log_arenas(&self) -> Result<Vec<Arena>, String> {
+    #[cfg(test)]
+    pub(crate) fn log_arenas(&self) -> Result<Vec<Arena>, String> {
         let walk = self.walk_root()?;
         Ok(walk.logs.iter().map(|&(payload, _)| Arena(self.layout.arena_span(payload))).collect())
     }

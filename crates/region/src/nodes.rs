@@ -112,7 +112,6 @@ fn check(result: c_long) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::{Backing, Geometry, Memory};
-    use minos_sync::Crcw;
 
     const GEOMETRY: Geometry = Geometry {
         memory_bytes: 8 << 20,
@@ -196,7 +195,7 @@ mod tests {
     fn a_refusal_costs_nothing_but_the_placement() {
         // There is no such node, so that the kernel refuses.
         let interleaving = Nodes::of(&[1023]).begin();
-        interleaving.end(Memory::<Crcw>::create(GEOMETRY, &Backing::Private).unwrap().region());
+        interleaving.end(Memory::create(GEOMETRY, &Backing::Private).unwrap().region());
         // Nothing was mapped.
         drop(Nodes::of(&[0]).begin());
         assert!(policy_of(ptr::null()).is_none_or(|(mode, _)| mode == libc::MPOL_DEFAULT));

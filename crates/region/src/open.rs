@@ -9,21 +9,20 @@ use crate::{
     region::Region,
     sums::BLOCK_BYTES,
 };
-use minos_sync::Access;
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
 
 /// A region that was there already.
 #[derive(Debug)]
-pub enum Opened<A: Access> {
+pub enum Opened {
     /// It was closed by [`Memory::mark_clean`] and passed every check; it is in use from now on.
-    Clean(Memory<A>),
+    Clean(Memory),
     /// Its last user stopped without closing it, perhaps before the engine wrote anything. Only
     /// [`Memory::region`] may be used before [`Memory::rebuild`]; until
     /// [`Memory::mark_repaired`], it stays unclean.
     Unclean {
         /// The region as it was left.
-        memory: Memory<A>,
+        memory: Memory,
         /// True if the machine has not rebooted since, so that every write is present. Otherwise the file may
         /// hold any mixture of old and new pages, and only starting empty is safe.
         same_boot: bool,
@@ -90,7 +89,7 @@ pub enum OpenError {
     },
 }
 
-impl<A: Access> Memory<A> {
+impl Memory {
     /// Maps the region that a process has left in a file or at a keeper, and checks it.
     ///
     /// `expected` is the geometry of its creation, except the seed of the key hash, which is the region's own
@@ -99,7 +98,7 @@ impl<A: Access> Memory<A> {
     /// # Errors
     /// If there is no region, if its geometry differs, if it is open elsewhere,
     /// or if it was closed and is damaged.
-    pub fn open(backing: &Backing, expected: &Geometry) -> Result<Opened<A>, OpenError> {
+    pub fn open(backing: &Backing, expected: &Geometry) -> Result<Opened, OpenError> {
         let path = backing.lasting_name().unwrap_or(Path::new("memory"));
         let failed = file_error(path);
         let file = backing.open().map_err(&failed)?;

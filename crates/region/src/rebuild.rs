@@ -14,7 +14,6 @@ use crate::{
     offset::Offset,
     region::Region,
 };
-use minos_sync::Access;
 use std::{ops::Range, sync::atomic::Ordering::Relaxed};
 
 /// The use of a chunk.
@@ -70,7 +69,7 @@ struct Plan {
     shared: Vec<(Offset, u64)>,
 }
 
-impl<A: Access> Memory<A> {
+impl Memory {
     /// Rebuilds the heaps around the live chunks; everything else becomes free.
     ///
     /// `used` ascends by payload. No [`Heap`] of a partition may be in use;

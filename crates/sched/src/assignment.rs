@@ -53,9 +53,6 @@ pub struct Duty {
     pub borrows_from: WorkerSet,
     /// The rings that it takes large requests from when no worker needs its help.
     pub relieves: WorkerSet,
-    /// The share of its time, in thousandths, that is due to small requests while any wait; none if
-    /// small requests come first or never.
-    pub small_permille: Option<u16>,
 }
 
 /// When a worker polls RX queues.
@@ -85,13 +82,6 @@ pub enum Placing {
     OwnRing,
     /// Small requests are served at once, large ones go to the ring of the worker that owns their size.
     BySize,
-    /// Small requests go to one ring, large ones to another.
-    Sorted {
-        /// The ring for small requests.
-        small: WorkerId,
-        /// The ring for large ones.
-        large: WorkerId,
-    },
 }
 
 /// Where a request goes.
@@ -194,10 +184,6 @@ impl Duty {
             // Helpers can take requests directly from the rings.
             borrows_from: if design.moves_connections() { WorkerSet::EMPTY } else { helped.without(worker) },
             relieves: context.relieves(worker),
-            small_permille: plan
-                .shared
-                .filter(|shared| shared.worker == worker)
-                .map(|shared| shared.small_permille),
         }
     }
 
@@ -208,9 +194,6 @@ impl Duty {
             Placing::OwnRing => Place::Ring(self.worker),
             // The worker's own large requests go through its ring too: small ones come first.
             Placing::BySize => plan.worker_for(class, self.worker).map_or(Place::Here, Place::Ring),
-            Placing::Sorted { small, large } => {
-                Place::Ring(if class <= plan.threshold { small } else { large })
-            }
         }
     }
 
@@ -281,7 +264,6 @@ impl<'a> Context<'a> {
                 let place = |worker: WorkerId| worker.index() - self.first.index();
                 place(queue) % self.small_workers() == place(worker)
             }
-            Design::Reserved => worker.index() == 0,
             _ if plan.role(worker) == Role::Large => false,
             _ if worker != queue && plan.role(queue) == Role::Large => {
                 // B/n_s from the queues of the large workers (Minos §3.1).
@@ -296,7 +278,6 @@ impl<'a> Context<'a> {
         match self.design {
             Design::KeyHash => Placing::Here,
             Design::HandOff | Design::Stealing => Placing::OwnRing,
-            Design::Reserved => Placing::Sorted { small: WorkerId(0), large: self.last() },
             _ => Placing::BySize,
         }
     }
@@ -309,11 +290,6 @@ impl<'a> Context<'a> {
             Design::HandOff if is_large => Drains { first: self.workers_in(Role::Small), then: none },
             Design::HandOff => Drains::default(),
             Design::Stealing => Drains { first: own, then: self.domain.without(worker) },
-            Design::Reserved if worker.index() == 0 => Drains::default(),
-            Design::Reserved => {
-                let then = if plan.reserved.contains(worker) { none } else { WorkerSet::one(self.last()) };
-                Drains { first: WorkerSet::one(WorkerId(0)), then }
-            }
             Design::WorkConserving if is_large => {
                 Drains { first: own, then: self.workers_in(Role::Large).without(worker) }
             }
@@ -326,10 +302,10 @@ impl<'a> Context<'a> {
         let others = self.domain.minus(polled);
         let portion = if is_large { Portion::Request } else { Portion::Connection };
         let (queues, portion) = match self.design {
-            Design::KeyHash | Design::HandOff | Design::Reserved => return None,
+            Design::KeyHash | Design::HandOff => return None,
             Design::Stealing => (others, Portion::Burst),
             Design::WorkConserving => (others, portion),
-            Design::Helping | Design::Fractional if is_large => (others, portion),
+            Design::Helping if is_large => (others, portion),
             _ if !self.options.steal => return None,
             _ if is_large => (WorkerSet::one(worker), portion),
             _ => (others, portion),
@@ -354,10 +330,6 @@ impl<'a> Context<'a> {
     /// Workers of the domain in `role`.
     fn workers_in(&self, role: Role) -> WorkerSet {
         self.plan.workers_in(role).and(self.domain)
-    }
-
-    fn last(&self) -> WorkerId {
-        WorkerId((self.plan.workers() - 1) as u16)
     }
 }
 

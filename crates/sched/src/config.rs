@@ -120,6 +120,23 @@ pub enum LargeOrder {
     Fifo,
 }
 
+impl LargeOrder {
+    /// The names of all values, as options take them.
+    pub const NAMES: &'static [&'static str] = &["shortest", "fifo"];
+}
+
+impl FromStr for LargeOrder {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "shortest" => Ok(Self::Shortest),
+            "fifo" => Ok(Self::Fifo),
+            _ => Err(format!("expected one of {}", Self::NAMES.join(", "))),
+        }
+    }
+}
+
 /// Everything the size-aware policy depends on besides the requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ControlConfig {
@@ -134,8 +151,6 @@ pub struct ControlConfig {
     pub cost: Cost,
     /// The rule for the largest small size.
     pub threshold: Threshold,
-    /// Workers count one request in this many: at least 1.
-    pub sample_one_in: u32,
     /// The NUMA domains of the workers, each with at least one of them.
     pub domains: Domains,
 }
@@ -152,9 +167,6 @@ pub enum ConfigError {
     /// No weight.
     #[error("alpha: {0} is not allowed; allowed is above 0, at most 1")]
     Alpha(f64),
-    /// No sample.
-    #[error("sample: one in {0} is not allowed; allowed is one in 1 or more")]
-    Sample(u32),
     /// No hand-off workers, too many, or no workers left to serve requests.
     #[error(
         "handoff-workers: {handoff} of {workers} workers is not allowed; allowed is 1 to \
@@ -166,9 +178,6 @@ pub enum ConfigError {
         /// All workers.
         workers: usize,
     },
-    /// Too few workers to reserve one.
-    #[error("workers: {0} is not allowed; a design that reserves workers needs 3 or more")]
-    Reserved(usize),
     /// A domain without workers, or a design that is only simulated, in one domain.
     #[error("domains: {design} does not run in these domains of {workers} workers")]
     Domains {
@@ -188,7 +197,6 @@ impl ControlConfig {
             alpha: 0.9,
             cost: Cost::Packets,
             threshold: Threshold::Auto,
-            sample_one_in: 1,
             domains: Domains::default(),
         }
     }
@@ -203,9 +211,6 @@ impl ControlConfig {
         }
         if !(self.alpha > 0.0 && self.alpha <= 1.0) {
             return Err(ConfigError::Alpha(self.alpha));
-        }
-        if self.sample_one_in == 0 {
-            return Err(ConfigError::Sample(self.sample_one_in));
         }
         Ok(())
     }
@@ -251,7 +256,6 @@ mod tests {
             ControlConfig { percentile: f64::NAN, ..good },
             ControlConfig { alpha: 0.0, ..good },
             ControlConfig { alpha: 1.1, ..good },
-            ControlConfig { sample_one_in: 0, ..good },
         ];
         for config in bad {
             assert!(config.check().is_err(), "{config:?}");

@@ -2,7 +2,7 @@
 
 use minos_base::SizeClass;
 
-use crate::{Cost, Role, SharedWorker, SizeRange, WorkerId};
+use crate::{Cost, Role, SizeRange, WorkerId};
 
 /// Largest value whose fetch from flash is dealt although it is large, in bytes: to send it takes about as long as to
 /// send a small one.
@@ -72,28 +72,14 @@ pub(crate) enum Split {
     Up,
     /// One less than that, so that the large workers have spare time to help (Minos §6.1).
     OneMoreLarge,
-    /// One worker is small for that fraction of its time.
-    Fractional,
 }
 
-/// Roles under `split`, and the worker whose time is split, if there is one.
-pub(crate) fn split_roles(
-    split: Split,
-    workers: usize,
-    small_cost_share: f64,
-) -> (Vec<Role>, Option<SharedWorker>) {
+/// Roles under `split`.
+pub(crate) fn split_roles(split: Split, workers: usize, small_cost_share: f64) -> Vec<Role> {
     if split == Split::Up || workers == 1 {
-        return (roles(workers, small_cost_share), None);
+        return roles(workers, small_cost_share);
     }
-    if split == Split::OneMoreLarge {
-        let small = small_workers(workers, small_cost_share).saturating_sub(1).max(1);
-        return (small_and_large(small, workers), None);
-    }
-    let exact = small_cost_share * workers as f64;
-    let small = (exact as usize).clamp(1, workers - 1);
-    let small_permille = ((exact - small as f64) * 1000.0).clamp(0.0, 1000.0) as u16;
-    let shared = SharedWorker { worker: WorkerId(small as u16), small_permille };
-    (small_and_large(small, workers), Some(shared))
+    small_and_large(small_workers(workers, small_cost_share).saturating_sub(1).max(1), workers)
 }
 
 /// `small` small workers, then large ones.
@@ -124,14 +110,8 @@ fn small_workers(workers: usize, small_cost_share: f64) -> usize {
 ///
 /// Each worker gets at least one class while there are enough, and the last range always ends with
 /// the largest class. A range is off by at most the cost of one class, because a class has one home.
-/// The worker whose time is split gets a part that is smaller by as much, and those that fetches are dealt to as well.
-/// Returns the number of the latter, too.
-pub(crate) fn ranges(
-    costs: &Costs,
-    threshold: SizeClass,
-    roles: &[Role],
-    shared: Option<SharedWorker>,
-) -> (Vec<SizeRange>, usize) {
+/// Workers that fetches are dealt to get a smaller part. Returns their number, too.
+pub(crate) fn ranges(costs: &Costs, threshold: SizeClass, roles: &[Role]) -> (Vec<SizeRange>, usize) {
     let first = threshold.index() + 1;
     let large = &costs.classes[first..];
     let homes: Vec<WorkerId> = homes(roles).take(large.len()).collect();
@@ -140,14 +120,9 @@ pub(crate) fn ranges(
     }
     let fetchers = costs.fetchers(threshold, homes.len());
     let fetching = costs.fetches * homes.len() as f64 / (fetchers as f64 * costs.large(threshold));
-    let weight = |(number, &home): (usize, &WorkerId)| {
-        let all = match shared {
-            Some(shared) if shared.worker == home => 1.0 - f64::from(shared.small_permille) / 1000.0,
-            _ => 1.0,
-        };
-        if costs.fetches > 0.0 && number < fetchers { (all - fetching).max(0.0) } else { all }
-    };
-    let weights: Vec<f64> = homes.iter().enumerate().map(weight).collect();
+    let fetches = |number: usize| costs.fetches > 0.0 && number < fetchers;
+    let weight = |number| if fetches(number) { (1.0 - fetching).max(0.0) } else { 1.0 };
+    let weights: Vec<f64> = (0..homes.len()).map(weight).collect();
     let ends = cost_ends(large, &weights);
     let mut begin = 0;
     let mut ranges = Vec::with_capacity(homes.len());
@@ -199,17 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_is_split_where_the_number_is_not_whole() {
-        let (roles, shared) = split_roles(Split::Fractional, 4, 0.6);
-        assert_eq!(roles, [Role::Small, Role::Small, Role::Large, Role::Large]);
-        let shared = shared.unwrap();
-        assert_eq!(shared.worker, WorkerId(2));
-        assert!((398..=400).contains(&shared.small_permille), "{shared:?}");
-        // The worker with 0.6 of its time for large requests gets 0.6 of the other one's share.
+    fn one_more_worker_is_large_unless_there_is_one() {
+        let (small, large) = (Role::Small, Role::Large);
+        assert_eq!(split_roles(Split::OneMoreLarge, 4, 0.6), [small, small, large, large]);
+        assert_eq!(split_roles(Split::OneMoreLarge, 1, 0.6), [Role::Standby]);
+    }
+
+    #[test]
+    fn pieces_are_as_large_as_their_weights() {
         assert_eq!(cost_ends(&[1.0; 16], &[0.6, 1.0]), [6, 16]);
-        assert_eq!(split_roles(Split::Fractional, 2, 1.0).1.unwrap().small_permille, 1000);
-        assert_eq!(split_roles(Split::OneMoreLarge, 4, 0.6).0, roles);
-        assert_eq!(split_roles(Split::OneMoreLarge, 1, 0.6).0, [Role::Standby]);
     }
 
     #[test]

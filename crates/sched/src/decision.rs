@@ -20,7 +20,7 @@ pub struct Decision {
     pub design: &'static str,
     /// Epochs with requests so far.
     pub epoch: u64,
-    /// Requests counted in the latest epoch (of the sample, if only a sample is counted).
+    /// Requests counted in the latest epoch.
     pub requests: u64,
     /// Largest small size, in bytes.
     pub threshold_bytes: u64,

@@ -18,29 +18,15 @@ pub enum Design {
     SizeAware,
     /// Minos with one more large worker; idle large workers take small requests one at a time (Minos §6.1).
     Helping,
-    /// [`Helping`](Self::Helping) with a fractional number of small workers: one large worker gives a
-    /// part of its time to small requests.
-    Fractional,
     /// [`Helping`](Self::Helping), and no worker idles while a request waits: large workers serve each
     /// other's ranges, and idle small workers serve slices of large requests.
     WorkConserving,
-    /// After Perséphone's DARC (SOSP'21): a dispatcher sorts requests by size into two rings; some workers
-    /// are reserved for small requests, the others take both kinds.
-    Reserved,
 }
 
 impl Design {
     /// All designs; the simulator runs each of them.
-    pub const ALL: [Self; 8] = [
-        Self::KeyHash,
-        Self::HandOff,
-        Self::Stealing,
-        Self::SizeAware,
-        Self::Helping,
-        Self::Fractional,
-        Self::WorkConserving,
-        Self::Reserved,
-    ];
+    pub const ALL: [Self; 6] =
+        [Self::KeyHash, Self::HandOff, Self::Stealing, Self::SizeAware, Self::Helping, Self::WorkConserving];
 
     /// The designs that a server runs.
     pub const SERVED: [Self; 5] =
@@ -54,9 +40,7 @@ impl Design {
             Self::Stealing => "stealing",
             Self::SizeAware => "size-aware",
             Self::Helping => "helping",
-            Self::Fractional => "fractional",
             Self::WorkConserving => "work-conserving",
-            Self::Reserved => "reserved",
         }
     }
 
@@ -82,18 +66,18 @@ impl Design {
 
     /// True if a worker serves a request to its end once it has begun.
     pub const fn runs_to_completion(self) -> bool {
-        matches!(self, Self::KeyHash | Self::HandOff | Self::Stealing | Self::Reserved)
+        matches!(self, Self::KeyHash | Self::HandOff | Self::Stealing)
     }
 
     /// True if requests wait in rings that several workers take from, so that connections move between workers.
     pub(crate) const fn moves_connections(self) -> bool {
-        matches!(self, Self::HandOff | Self::Stealing | Self::Reserved)
+        matches!(self, Self::HandOff | Self::Stealing)
     }
 
     /// True if a worker's large replies leave through a TX queue of their own: it serves both kinds, and its
     /// small replies must not wait behind the large ones.
     pub const fn separates_replies(self) -> bool {
-        matches!(self, Self::Helping | Self::Fractional | Self::WorkConserving | Self::Reserved)
+        matches!(self, Self::Helping | Self::WorkConserving)
     }
 }
 
@@ -158,6 +142,6 @@ mod tests {
         for design in [Design::SizeAware, Design::KeyHash, Design::HandOff, Design::Stealing] {
             assert!(design.is_served());
         }
-        assert!(!Design::Reserved.is_served());
+        assert!(!Design::Helping.is_served());
     }
 }

@@ -41,34 +41,6 @@ impl Default for SharedHistogram {
     }
 }
 
-/// A worker's way to its histogram: counts one request in k (`sample_one_in`).
-///
-/// Plain counting is cheap, but a cache line of counts a request is not nothing; percentiles of a
-/// sample are as good where there are many requests.
-#[derive(Debug)]
-pub struct Profiler<H> {
-    histogram: H,
-    sample_one_in: u32,
-    until_next: u32,
-}
-
-impl<H: std::ops::Deref<Target = SharedHistogram>> Profiler<H> {
-    /// Counts every `sample_one_in`th request in `histogram`; zero is taken as one.
-    pub fn new(histogram: H, sample_one_in: u32) -> Self {
-        Self { histogram, sample_one_in: sample_one_in.max(1), until_next: 1 }
-    }
-
-    /// Sees one request of `class`.
-    #[inline]
-    pub fn record(&mut self, class: SizeClass) {
-        self.until_next -= 1;
-        if self.until_next == 0 {
-            self.until_next = self.sample_one_in;
-            self.histogram.record(class);
-        }
-    }
-}
-
 /// Requests by size class, at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SizeHistogram {
@@ -180,19 +152,5 @@ mod tests {
         left.merge(&right);
         assert_eq!(left.total(), 7);
         assert_eq!(left.since(&before), right);
-    }
-
-    #[test]
-    fn a_sample_counts_one_in_k() {
-        for (sample_one_in, counted) in [(0, 100), (1, 100), (3, 34), (100, 1), (1000, 1)] {
-            let histogram = SharedHistogram::new();
-            let mut profiler = Profiler::new(&histogram, sample_one_in);
-            for _ in 0..100 {
-                profiler.record(SizeClass::MIN);
-            }
-            let mut counts = SizeHistogram::new();
-            histogram.add_to(&mut counts);
-            assert_eq!(counts.total(), counted, "one in {sample_one_in}");
-        }
     }
 }

@@ -1,9 +1,8 @@
 //! The Minos policy: size histogram, threshold, core split and size ranges (Minos §3.1).
 //!
 //! Pure: no sockets, no clock, no tables. A worker counts the size class of each request in its
-//! [`SharedHistogram`] through a [`Profiler`]. Once an epoch a control thread adds the histograms
-//! up ([`EpochCounts`]), hands them to a [`Policy`] and gives the workers the [`Plan`] that comes
-//! out. A [`Decision`] records the result and its reasons.
+//! [`SharedHistogram`]. Once an epoch a control thread adds the histograms up ([`EpochCounts`]), hands
+//! them to a [`Policy`] and gives the workers the [`Plan`] that comes out. A [`Decision`] records the result and its reasons.
 //!
 //! An [`Assignment`] gives each worker its [`Duty`] under a [`Design`] and a plan. A worker, in the server as
 //! in the simulator, takes the steps of a turn that [`is_due`] admits.
@@ -31,8 +30,8 @@ pub use config::{
 pub use decision::{Decision, RangeDecision};
 pub use design::{Design, Options, Standby};
 pub use domains::{Domains, deal};
-pub use histogram::{EpochCounts, Profiler, SharedHistogram, SizeHistogram};
-pub use plan::{Plan, Role, SharedWorker, SizeRange};
+pub use histogram::{EpochCounts, SharedHistogram, SizeHistogram};
+pub use plan::{Plan, Role, SizeRange};
 pub use policy::Policy;
-pub use step::{Seen, Step, is_due, next_step, owes_small};
+pub use step::{Seen, Step, is_due, next_step};
 pub use worker_set::{WorkerId, WorkerSet};

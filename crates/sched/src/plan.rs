@@ -35,15 +35,6 @@ impl SizeRange {
     }
 }
 
-/// A large worker that is small for a part of its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedWorker {
-    /// The worker.
-    pub worker: WorkerId,
-    /// Thousandths of its time reserved for small requests while they need it.
-    pub small_permille: u16,
-}
-
 /// The roles and size ranges of the workers until the next plan.
 ///
 /// The ranges of a domain are in order and without gaps: together they hold every class above the threshold,
@@ -63,12 +54,6 @@ pub struct Plan {
     /// The number of workers, domain by domain, among which fetches from flash are dealt: the first ones of those that the
     /// ranges name.
     pub fetchers: Vec<u16>,
-    /// The large worker whose time is split, where the number of small workers is not whole
-    /// ([`Design::Fractional`](crate::Design::Fractional)).
-    pub shared: Option<SharedWorker>,
-    /// Workers that serve only small requests, and those from a ring
-    /// ([`Design::Reserved`](crate::Design::Reserved)).
-    pub reserved: WorkerSet,
 }
 
 impl Plan {
@@ -81,8 +66,6 @@ impl Plan {
             domains: Domains::default(),
             ranges: Vec::new(),
             fetchers: Vec::new(),
-            shared: None,
-            reserved: WorkerSet::EMPTY,
         }
     }
 

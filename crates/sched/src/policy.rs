@@ -4,7 +4,7 @@ use minos_base::SizeClass;
 
 use crate::{
     Assignment, ConfigError, ControlConfig, Decision, Design, HANDOFF_WORKERS_MAX, Options, Plan, Role,
-    SizeHistogram, Standby, Threshold, WorkerId,
+    SizeHistogram, Standby, Threshold,
     control::{self, Costs, Split},
     smoothed::Smoothed,
 };
@@ -37,16 +37,12 @@ impl Policy {
         check_workers(design, config.workers, options)?;
         check_domains(design, &config, options)?;
         let mut plan = Plan { domains: config.domains, ..Plan::all_small(config.workers) };
-        match design {
-            Design::HandOff => {
-                for domain in plan.domains() {
-                    // Each domain has some of both, if it has more than one worker.
-                    let handoff = options.handoff_workers.min(domain.len() - 1).max(1);
-                    plan.roles[domain][handoff..].fill(Role::Large);
-                }
+        if design == Design::HandOff {
+            for domain in plan.domains() {
+                // Each domain has some of both, if it has more than one worker.
+                let handoff = options.handoff_workers.min(domain.len() - 1).max(1);
+                plan.roles[domain][handoff..].fill(Role::Large);
             }
-            Design::Reserved => plan.roles[1..].fill(Role::Large),
-            _ => {}
         }
         if design.counts_sizes() {
             let bytes = match config.threshold {
@@ -147,29 +143,18 @@ impl Policy {
         let costs = self.smoothed.costs(config.cost);
         let costs = Costs::new(costs, self.fetched.iter(), config.cost, plan.threshold);
         let cost_share = costs.small_share(plan.threshold);
-        match split_of(self.design) {
-            Some(split) => {
-                plan.ranges.clear();
-                plan.fetchers.clear();
-                // All domains get the same split: connections are dealt to them in turn, and a request that is small in
-                // one should be small in all.
-                for domain in plan.domains() {
-                    let (roles, shared) = control::split_roles(split, domain.len(), cost_share);
-                    let (ranges, fetchers) = control::ranges(&costs, plan.threshold, &roles, shared);
-                    plan.ranges.extend(ranges.into_iter().map(|range| range.moved_by(domain.start)));
-                    plan.roles[domain].copy_from_slice(&roles);
-                    plan.shared = shared;
-                    plan.fetchers.push(fetchers as u16);
-                }
+        if let Some(split) = split_of(self.design) {
+            plan.ranges.clear();
+            plan.fetchers.clear();
+            // All domains get the same split: connections are dealt to them in turn, and a request that is small in
+            // one should be small in all.
+            for domain in plan.domains() {
+                let roles = control::split_roles(split, domain.len(), cost_share);
+                let (ranges, fetchers) = control::ranges(&costs, plan.threshold, &roles);
+                plan.ranges.extend(ranges.into_iter().map(|range| range.moved_by(domain.start)));
+                plan.roles[domain].copy_from_slice(&roles);
+                plan.fetchers.push(fetchers as u16);
             }
-            None if self.design == Design::Reserved => {
-                // One worker sorts; the others serve.
-                let serving = config.workers - 1;
-                let small = (cost_share * serving as f64 + 0.5) as usize;
-                plan.reserved =
-                    (1..=small.clamp(1, serving - 1)).map(|index| WorkerId(index as u16)).collect();
-            }
-            None => {}
         }
         let shares = (self.smoothed.share_up_to(plan.threshold), cost_share);
         self.decision =
@@ -182,21 +167,18 @@ fn split_of(design: Design) -> Option<Split> {
     match design {
         Design::SizeAware => Some(Split::Up),
         Design::Helping | Design::WorkConserving => Some(Split::OneMoreLarge),
-        Design::Fractional => Some(Split::Fractional),
-        Design::KeyHash | Design::HandOff | Design::Stealing | Design::Reserved => None,
+        Design::KeyHash | Design::HandOff | Design::Stealing => None,
     }
 }
 
 /// Checks that there are enough workers for the design.
 fn check_workers(design: Design, workers: usize, options: Options) -> Result<(), ConfigError> {
     let handoff = options.handoff_workers;
-    match design {
-        Design::HandOff if !(1..=HANDOFF_WORKERS_MAX).contains(&handoff) || handoff >= workers => {
-            Err(ConfigError::HandOff { handoff, workers })
-        }
-        Design::Reserved if workers < 3 => Err(ConfigError::Reserved(workers)),
-        _ => Ok(()),
+    let is_allowed = (1..=HANDOFF_WORKERS_MAX).contains(&handoff);
+    if !is_allowed || (design == Design::HandOff && handoff >= workers) {
+        return Err(ConfigError::HandOff { handoff, workers });
     }
+    Ok(())
 }
 
 /// Checks that each domain has workers, and that the design runs in several, if there are several.

@@ -5,8 +5,6 @@ use crate::{Duty, Intake};
 /// A step of a turn, in the order of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Serve small requests that the worker owes time to, as in [`Help`](Self::Help).
-    Repay,
     /// Take a burst from each RX queue that the worker polls, and serve its requests or pass them on.
     Poll,
     /// Return other workers' large requests to their rings, because small requests have come.
@@ -25,16 +23,8 @@ pub enum Step {
 
 impl Step {
     /// All steps, in the order of a turn.
-    pub const ORDER: [Self; 8] = [
-        Self::Repay,
-        Self::Poll,
-        Self::GiveBack,
-        Self::Collect,
-        Self::Draw,
-        Self::Slice,
-        Self::Help,
-        Self::Relieve,
-    ];
+    pub const ORDER: [Self; 7] =
+        [Self::Poll, Self::GiveBack, Self::Collect, Self::Draw, Self::Slice, Self::Help, Self::Relieve];
 }
 
 /// The state that a worker sees when it chooses a step.
@@ -48,8 +38,6 @@ pub struct Seen {
     pub worked: bool,
     /// Nothing waits in the worker's own ring that others could take. Known at the beginning of a turn.
     pub ring_is_empty: bool,
-    /// The worker owes time to small requests. Known at the beginning of a turn.
-    pub owes_small: bool,
     /// The worker holds a large request that it could serve a slice of.
     pub holds_large: bool,
 }
@@ -62,7 +50,7 @@ impl Seen {
         // Giving requests back does not count as work of this worker.
         let found = found && step != Step::GiveBack;
         self.worked |= found;
-        self.arrived |= found && matches!(step, Step::Repay | Step::Poll);
+        self.arrived |= found && step == Step::Poll;
     }
 }
 
@@ -77,7 +65,6 @@ pub fn next_step(duty: &Duty, seen: &Seen) -> Option<Step> {
 #[inline(always)]
 pub fn is_due(duty: &Duty, seen: &Seen, step: Step) -> bool {
     match step {
-        Step::Repay => seen.owes_small,
         Step::Poll => duty.intake == Intake::Always || seen.ring_is_empty,
         Step::GiveBack => seen.arrived && !duty.relieves.is_empty(),
         Step::Collect | Step::Slice => true,
@@ -87,13 +74,6 @@ pub fn is_due(duty: &Duty, seen: &Seen, step: Step) -> bool {
         Step::Help => !seen.worked && duty.help.is_some(),
         Step::Relieve => !seen.worked && !seen.holds_large && !duty.relieves.is_empty(),
     }
-}
-
-/// True if a worker owes time to small requests, which are due `small_permille` thousandths of it. As long as
-/// large requests took no time, small ones come first.
-pub fn owes_small(small_time: u64, large_time: u64, small_permille: u16) -> bool {
-    let permille = u128::from(small_permille.min(1000));
-    large_time == 0 || u128::from(small_time) * (1000 - permille) < u128::from(large_time) * permille
 }
 
 #[cfg(test)]
@@ -156,14 +136,5 @@ mod tests {
         let seen = Seen { holds_large: true, ..Seen::default() };
         assert!(!turn(&duty(Design::WorkConserving, 2), seen, &[]).contains(&Step::Draw));
         assert!(turn(&duty(Design::SizeAware, 2), seen, &[]).contains(&Step::Draw));
-    }
-
-    #[test]
-    fn small_requests_get_their_part() {
-        assert!(owes_small(0, 0, 1) && owes_small(50, 0, 250));
-        assert!(owes_small(249, 750, 250));
-        assert!(!owes_small(251, 750, 250));
-        assert!(!owes_small(0, 1, 0));
-        assert!(owes_small(1000, 1, 1000));
     }
 }

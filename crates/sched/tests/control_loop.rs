@@ -8,10 +8,9 @@ use minos_base::{SizeClass, seeded};
 use minos_sched::{ControlConfig, Design, Options, Place, Plan, Policy, SizeHistogram, Threshold, WorkerId};
 use proptest::prelude::*;
 
-/// A policy of each size-aware design that works with this many workers.
+/// A policy of each size-aware design.
 fn each(config: ControlConfig) -> impl Iterator<Item = Policy> {
     let designs = Design::ALL.into_iter().filter(|design| design.counts_sizes());
-    let designs = designs.filter(move |&design| design != Design::Reserved || config.workers >= 3);
     designs.map(move |design| Policy::new(design, config, Options::default()).unwrap())
 }
 
@@ -53,18 +52,13 @@ fn fault_of_homes(plan: &Plan, place: PlaceOf<'_>) -> Option<String> {
 /// The deviation of the heaviest-loaded large worker from its part, in units of the cost of the heaviest
 /// large class; `costs` are the costs of the ranges, in order.
 fn cost_off(plan: &Plan, config: &ControlConfig, requests: &SizeHistogram, costs: &[f64]) -> f64 {
-    let weight = |worker: WorkerId| match plan.shared {
-        Some(shared) if shared.worker == worker => 1.0 - f64::from(shared.small_permille) / 1000.0,
-        _ => 1.0,
-    };
-    let weights: Vec<f64> = plan.ranges.iter().map(|range| weight(range.worker)).collect();
     let of_class = |class| config.alpha * config.cost.of(class) * requests.count(class) as f64;
     let heaviest = classes().filter(|&class| class > plan.threshold).map(of_class).fold(0.0, f64::max);
-    let (cost, all) = (costs.iter().sum::<f64>(), weights.iter().sum::<f64>());
-    if cost == 0.0 || all == 0.0 {
+    let cost = costs.iter().sum::<f64>();
+    if cost == 0.0 {
         return 0.0;
     }
-    let off = costs.iter().zip(&weights).map(|(had, weight)| (had - cost * weight / all).abs());
+    let off = costs.iter().map(|had| (had - cost / costs.len() as f64).abs());
     off.fold(0.0, f64::max) / heaviest
 }
 
@@ -168,23 +162,11 @@ proptest! {
         for mut policy in each(config) {
             policy.epoch(&requests);
             let costs: Vec<f64> = policy.decision().ranges.iter().map(|range| range.cost).collect();
-            // Reserved has no ranges: its large workers share all large requests.
-            if !policy.plan().ranges.is_empty() {
-                let off = cost_off(policy.plan(), &config, &requests, &costs);
-                prop_assert!(off <= 1.0 + 1e-9, "off by {off} classes: {:?}", policy.decision());
-            }
+            let off = cost_off(policy.plan(), &config, &requests, &costs);
+            prop_assert!(off <= 1.0 + 1e-9, "off by {off} classes: {:?}", policy.decision());
         }
     }
 
-    #[test]
-    fn reserved_workers_are_as_many_as_small_requests_cost(workers in 3usize..=24, requests in any_requests()) {
-        let config = ControlConfig::new(workers);
-        let mut policy = Policy::new(Design::Reserved, config, Options::default()).unwrap();
-        let reserved = policy.epoch(&requests).reserved.len() as f64;
-        let serving = (workers - 1) as f64;
-        let wanted = (policy.decision().small_cost_share * serving).clamp(1.0, serving - 1.0);
-        prop_assert!((reserved - wanted).abs() <= 0.5 + 1e-9, "{reserved}, not {wanted} of {workers}");
-    }
 }
 
 proptest! {

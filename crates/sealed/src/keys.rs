@@ -28,6 +28,8 @@ pub enum Purpose {
     Commands = 1,
     /// Packets of nodes, the coordinator and its operators, and items that move to another node.
     Control = 2,
+    /// What a node must know to read another's memory.
+    Memory = 3,
 }
 
 /// The two ends of a stream.

@@ -10,7 +10,6 @@ mod bell;
 mod facade;
 pub mod horizon;
 mod lock;
-mod owned;
 mod pins;
 mod ring;
 mod sleep;
@@ -24,10 +23,9 @@ pub mod words;
 #[cfg(all(test, loom))]
 mod loom_models;
 
-pub use access::{Access, AnyWriter, ByThread, Crcw, Crew, Erew, Lock, ThreadCrew, ThreadErew};
+pub use access::{Access, ByThread, Crcw, Crew, Erew};
 pub use bell::Bell;
 pub use lock::{SpinGuard, SpinLock};
-pub use owned::{OwnedCell, OwnedGuard, OwnerToken};
 pub use pins::{Pin, PinTable, Unpinned};
 pub use ring::Ring;
 pub use sleep::SleepFlag;

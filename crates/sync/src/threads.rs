@@ -8,6 +8,9 @@ use std::{
     sync::atomic,
 };
 
+/// The number of no thread, and not that of one without a number either.
+const NOBODY: u64 = u64::MAX;
+
 /// A value that one thread may change: the first that enters the cell, until it gives the cell up.
 ///
 /// Opening it costs a comparison. Access is exclusive because the cell knows its thread, and that thread opens it once
@@ -16,7 +19,7 @@ pub struct ThreadCell<T> {
     value: UnsafeCell<T>,
     /// True while there is a guard. Only the owner looks at it.
     is_open: Cell<bool>,
-    /// The number of the owner; 0 if the cell has none.
+    /// The number of the owner, or [`NOBODY`].
     owner: AtomicU64,
 }
 
@@ -27,19 +30,20 @@ unsafe impl<T: Send> Sync for ThreadCell<T> {}
 impl<T> ThreadCell<T> {
     /// A cell without an owner.
     pub fn new(value: T) -> Self {
-        Self { value: UnsafeCell::new(value), is_open: Cell::new(false), owner: AtomicU64::new(0) }
+        Self { value: UnsafeCell::new(value), is_open: Cell::new(false), owner: AtomicU64::new(NOBODY) }
     }
 
     /// True if the cell is this thread's.
     #[inline]
     pub fn is_own(&self) -> bool {
-        // Relaxed: a thread that finds its own number has stored it itself.
-        self.owner.load(Ordering::Relaxed) == this_thread()
+        // Relaxed: a thread that finds its own number has stored it itself. One without a number owns nothing.
+        self.owner.load(Ordering::Relaxed) == THREAD.with(Cell::get)
     }
 
     /// Opens the cell; `None` if it is not this thread's, or open.
     ///
-    /// It ends with a release fence for optimistic readers, as [`crate::OwnedCell::enter`] does.
+    /// It ends with a release fence for optimistic readers, as [`crate::SpinLock::lock`] does: the owner may write to
+    /// memory that the owner before, or another partition's, has unlinked.
     #[inline]
     pub fn try_enter(&self) -> Option<ThreadGuard<'_, T>> {
         if !self.is_own() || self.is_open.replace(true) {
@@ -62,14 +66,15 @@ impl<T> ThreadCell<T> {
     pub fn give_up(&self) {
         if self.is_own() && !self.is_open.get() {
             // Release: the next owner sees what this one has done.
-            self.owner.store(0, Ordering::Release);
+            self.owner.store(NOBODY, Ordering::Release);
         }
     }
 
     #[cold]
     fn claim(&self) -> ThreadGuard<'_, T> {
         // Acquire: see `give_up`.
-        let claimed = self.owner.compare_exchange(0, this_thread(), Ordering::Acquire, Ordering::Relaxed);
+        let claimed =
+            self.owner.compare_exchange(NOBODY, this_thread(), Ordering::Acquire, Ordering::Relaxed);
         assert!(claimed.is_ok(), "the cell is another thread's, or open");
         self.try_enter().expect("nobody else can open it")
     }
@@ -150,12 +155,20 @@ impl<T: std::fmt::Debug> std::fmt::Debug for ThreadGuard<'_, T> {
 impl<T> ThreadCell<T> {
     /// True if the cell has no owner.
     pub(crate) fn is_free(&self) -> bool {
-        self.owner.load(Ordering::Relaxed) == 0
+        self.owner.load(Ordering::Relaxed) == NOBODY
+    }
+
+    /// As [`ThreadCell::enter`] of a cell without an owner, without the fence that readers rely on.
+    pub(crate) fn enter_without_fence(&self) -> ThreadGuard<'_, T> {
+        let claimed =
+            self.owner.compare_exchange(NOBODY, this_thread(), Ordering::Acquire, Ordering::Relaxed);
+        assert!(claimed.is_ok() && !self.is_open.replace(true));
+        ThreadGuard { cell: self, stays: PhantomData }
     }
 
     /// As [`ThreadCell::give_up`], without the order that the next owner relies on.
     pub(crate) fn give_up_without_order(&self) {
-        self.owner.store(0, Ordering::Relaxed);
+        self.owner.store(NOBODY, Ordering::Relaxed);
     }
 }
 

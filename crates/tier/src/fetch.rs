@@ -6,10 +6,10 @@ use minos_base::{FLASH_PAGE_BYTES, FlashSlot, KeyHash};
 use minos_device::{Buffer, Completion, Error, Lane, LaneOptions, Request};
 use minos_engine::Candidates;
 use minos_flash::format::{
-    Fault, Life, Pages, RECORD_HEADER_BYTES, Record, Seal, next_record_hint, window_of,
+    Fault, Life, Pages, RECORD_HEADER_BYTES_MIN, Record, Seal, next_record_hint, window_of,
 };
 use minos_sync::prefetch;
-use std::{io, ops::Range, os::fd::BorrowedFd, sync::Arc, time::Duration};
+use std::{collections::HashSet, io, ops::Range, os::fd::BorrowedFd, sync::Arc, time::Duration};
 use thiserror::Error;
 
 /// The reason why it is not known if a record is the key's.
@@ -33,8 +33,10 @@ pub enum ReadError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
-/// Bits of a request's tag that name the record within its fetch.
+/// Bits of a request's tag that name the record within its fetch, and those above that name the fetch. The others are the
+/// generation.
 const RECORD_BITS: u32 = 4;
+const FETCH_BITS: u32 = 28;
 
 /// Pages whose headers are fetched into the caches together.
 const WALKED_AT_ONCE: usize = 16;
@@ -168,6 +170,8 @@ pub(crate) struct Fetcher {
     ready: Vec<usize>,
     /// The error that has made the lane unusable, until somebody is told.
     broken: Option<io::Error>,
+    /// How often all fetches were given up.
+    generation: u32,
     /// Counts since they were last taken.
     pub(crate) counts: ReadCounts,
 }
@@ -186,6 +190,7 @@ impl Fetcher {
             completions: Vec::new(),
             ready: Vec::new(),
             broken: None,
+            generation: 0,
             counts: ReadCounts::default(),
         })
     }
@@ -231,7 +236,7 @@ impl Fetcher {
             let mut part = Part::All;
             let read = match self.lane.buffer(bytes) {
                 Ok(mut buffer) => {
-                    let name = (number as u64) << RECORD_BITS | at as u64;
+                    let name = tag_of(self.generation, number, at);
                     let mut offset = offset_of(*slot);
                     if let Some(window) = self.window_of(*slot, bytes).filter(|_| !key.is_empty()) {
                         offset += window.start as u64;
@@ -346,11 +351,27 @@ impl Fetcher {
         self.lane.complete(&mut self.completions)
     }
 
+    /// Ends all fetches without a finding. Reads of theirs that the device still has are nobody's from now on.
+    pub(crate) fn give_up(&mut self) {
+        self.staged.clear();
+        self.completions.clear();
+        self.ready.clear();
+        self.broken = None;
+        self.generation = self.generation.wrapping_add(1);
+        let free: HashSet<usize> = self.free.iter().copied().collect();
+        for number in (0..self.fetches.len()).filter(|number| !free.contains(number)) {
+            self.free(number, self.fetches[number].epoch);
+        }
+    }
+
     /// Gives out the keys of at most so many of the reads that were reaped; returns how many.
     pub(crate) fn poll(&mut self, reads_max: usize, mut f: impl FnMut(&Fetch, &mut ReadCounts)) -> usize {
         let mut ended = 0;
         let later = self.completions.split_off(self.completions.len().min(reads_max));
         let mut completions = std::mem::replace(&mut self.completions, later);
+        if self.generation > 0 {
+            completions.retain(|completion| generation_of(completion.tag) == self.generation);
+        }
         for group in completions.chunks_mut(WALKED_AT_ONCE) {
             prefetch_headers(&self.fetches, group);
             for completion in group {
@@ -412,16 +433,25 @@ fn prefetch_headers(fetches: &[Fetch], completions: &[Completion]) {
             *at = next_record_hint(page, *at);
             at.is_some_and(|at| {
                 prefetch(&page[at]);
-                prefetch(&page[at + RECORD_HEADER_BYTES - 1]);
+                prefetch(&page[at + RECORD_HEADER_BYTES_MIN - 1]);
                 true
             })
         });
     }
 }
 
+fn tag_of(generation: u32, fetch: usize, record: usize) -> u64 {
+    u64::from(generation) << (FETCH_BITS + RECORD_BITS) | (fetch as u64) << RECORD_BITS | record as u64
+}
+
 /// The numbers of a fetch and of its record that a request's tag names.
 fn numbers_of(tag: u64) -> (usize, usize) {
-    ((tag >> RECORD_BITS) as usize, tag as usize & ((1 << RECORD_BITS) - 1))
+    let fetch = (tag >> RECORD_BITS) as usize & ((1 << FETCH_BITS) - 1);
+    (fetch, tag as usize & ((1 << RECORD_BITS) - 1))
+}
+
+fn generation_of(tag: u64) -> u32 {
+    (tag >> (FETCH_BITS + RECORD_BITS)) as u32
 }
 
 /// The byte of the device at which a record's first page begins.

@@ -11,7 +11,8 @@
 //!
 //! # Order
 //!
-//! - **A slot names a record only after its write** ([`minos_flash::Event::Written`]).
+//! - **A slot names a record only after its write** ([`minos_flash::Event::Written`]). In a cache that is behind, an item
+//!   may have to leave memory before: until then its record does not verify, and a read of it is a miss.
 //! - **A record is read in the life that its segment had at the look-up.** A reader announces the log's epoch before it
 //!   looks a key up and withdraws it when its reads have ended; the log uses a segment again only when all readers have
 //!   passed. A look-up and its reads belong to one thread, so that no epoch is handed over.
@@ -59,7 +60,8 @@ pub use keeper::{Keeper, Now, Turn};
 pub use minos_flash::format::Superblock;
 pub use names::{Place, WaitError};
 pub use open::{
-    Contents, Format, FormatError, Memory, OpenError, Recovered, format, inspect, open, value_bytes_max,
+    Contents, Format, FormatError, Memory, OpenError, Recovered, check_value, format, inspect, open,
+    value_bytes_max,
 };
 pub use options::{Admission, Durability, Options};
 pub use payload::Value;

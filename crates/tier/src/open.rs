@@ -55,6 +55,16 @@ pub struct Format {
 impl Format {
     /// The usual bytes of a segment.
     pub const SEGMENT_BYTES: u32 = Layout::SEGMENT_BYTES;
+
+    /// The superblock of the table on a device, before it is made.
+    ///
+    /// # Errors
+    /// The sizes are not possible.
+    pub fn superblock(&self, device: &Device) -> Result<Superblock, LayoutError> {
+        let Self { table, seed, hash_seed, clock_zero_unix_s, segment_bytes } = *self;
+        let layout = Layout::fitting(device.geometry().capacity_bytes, segment_bytes)?;
+        Ok(Superblock { table, seed, hash_seed, clock_zero_unix_s, layout })
+    }
 }
 
 /// The reason why no table was made.
@@ -63,7 +73,7 @@ pub enum FormatError {
     /// There is something on the device that is not ours.
     #[error("the device holds something that is not a table of ours; it is left as it is")]
     Foreign,
-    /// There is a table of another version.
+    /// There is a table of a later version.
     #[error("the device holds a table that this program does not know: {0}")]
     Unreadable(Fault),
     /// The device holds a table with the same seed, whose pages would be taken for the new one's.
@@ -178,8 +188,8 @@ fn contents(driver: &mut Driver) -> Result<Contents, OpenError> {
     Ok(if is_empty { Contents::Empty } else { Contents::Foreign })
 }
 
-/// Makes an empty table on a device that is empty or holds a table of ours, which is lost. Only to be called where the
-/// user asked for it.
+/// Makes an empty table on a device that is empty or holds a table of ours, maybe an older one, which is lost. Only to be
+/// called where the user asked for it.
 ///
 /// # Errors
 /// The device holds something else, is too small, or fails.
@@ -187,15 +197,14 @@ pub fn format(device: &Device, format: &Format) -> Result<Superblock, FormatErro
     match inspect(device)? {
         Contents::Table(old) if old.seed == format.seed => return Err(FormatError::SameSeed),
         Contents::Table(_) | Contents::Empty => {}
-        // A damaged one was ours.
+        // A damaged or older one was ours.
         Contents::Unreadable(Fault::Checksum) => {}
+        Contents::Unreadable(Fault::Version(version)) if version < Superblock::VERSION => {}
         Contents::Unreadable(fault) => return Err(FormatError::Unreadable(fault)),
         Contents::Foreign => return Err(FormatError::Foreign),
     }
-    let layout = Layout::fitting(device.geometry().capacity_bytes, format.segment_bytes)?;
-    let Format { table, seed, hash_seed, clock_zero_unix_s, .. } = *format;
-    let superblock = Superblock { table, seed, hash_seed, clock_zero_unix_s, layout };
-    let pool_bytes = (8 * layout.journal_bytes() as usize).max(1 << 20);
+    let superblock = format.superblock(device)?;
+    let pool_bytes = (8 * superblock.layout.journal_bytes() as usize).max(1 << 20);
     let mut driver = Driver::new(device, &LaneOptions { pool_bytes, ..LaneOptions::default() })
         .map_err(OpenError::from)?;
     for step in create(&superblock) {
@@ -231,7 +240,7 @@ where
     })?;
     let layout = superblock.layout;
     let (engine, memory) = engine(&superblock).map_err(|error| OpenError::Engine(error.into()))?;
-    check_value(&engine, &layout)?;
+    check_value(engine.value_bytes_max(), &layout)?;
     let mut log = Log::resume(&superblock, log_options(&options, &engine, &layout), found);
     check_region(&engine, &superblock, (memory, &log))?;
     let winners = newest.decide();
@@ -278,9 +287,11 @@ pub fn value_bytes_max(layout: &Layout) -> u64 {
 }
 
 /// The largest value must find room in a record.
-fn check_value(engine: &Tiered, layout: &Layout) -> Result<(), OpenError> {
+///
+/// # Errors
+/// [`OpenError::ValueTooLarge`].
+pub fn check_value(bytes: u64, layout: &Layout) -> Result<(), OpenError> {
     let max = value_bytes_max(layout);
-    let bytes = engine.value_bytes_max();
     if bytes > max { Err(OpenError::ValueTooLarge { bytes, max }) } else { Ok(()) }
 }
 
@@ -334,7 +345,10 @@ fn adopt(
             log.debit(place);
         }
     }
-    engine.pass_sequence(winners.sequence_max());
+    match memory {
+        Memory::Empty => engine.pass_lost_sequences(winners.sequence_max()),
+        Memory::Kept => engine.pass_sequence(winners.sequence_max()),
+    }
     dead
 }
 

@@ -209,6 +209,12 @@ impl Reader {
         self.fetcher.reap()
     }
 
+    /// Ends all look-ups without an answer, because the lane is unusable. Segments that they held may be used again, and what
+    /// the device still answers to them is dropped.
+    pub fn give_up(&mut self) {
+        self.fetcher.give_up();
+    }
+
     /// Gives out the answers that have come; returns how many.
     ///
     /// # Errors
@@ -271,7 +277,9 @@ fn settle<'a>(
     }
     // A record that cannot be read may be newer than one that can.
     if let Some(error) = failure {
+        let is_awaited = || fetch.seen.iter().any(|slot| tier.engine.awaits(fetch.hash, slot.page));
         match error {
+            ReadError::Rot if is_awaited() => counts.read_unwritten += 1,
             ReadError::Rot => counts.read_rotten += 1,
             ReadError::Gone => counts.read_gone += 1,
             ReadError::Device | ReadError::TooLarge => counts.read_failed += 1,

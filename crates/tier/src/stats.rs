@@ -80,6 +80,9 @@ counters! {
         read_failed,
         /// Keys whose answer is not known because a record did not verify.
         read_rotten,
+        /// Keys whose answer is not known because their items had to leave a cache's memory before the copies were
+        /// written.
+        read_unwritten,
         /// Keys whose answer is not known because the device is gone.
         read_gone,
         /// Keys that waited for a buffer.

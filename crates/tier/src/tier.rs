@@ -192,6 +192,8 @@ impl Tier {
     pub(crate) fn publish_room(&self, log: &Log) {
         self.is_read_only.store(log.is_read_only(), Relaxed);
         if !self.options.holds_deaths() {
+            // Nothing leaves memory any more.
+            self.is_full.store(log.is_full(), Relaxed);
             return;
         }
         let limit = log.capacity_bytes() / 100 * STORED_PERCENT_MAX;

@@ -5,6 +5,7 @@ mod common;
 use common::{NOW, Rig, device, format, key, value};
 use minos_device::{Device, LaneOptions, Request};
 use minos_engine::{Backing, ItemMeta, Lookup, Named, ReadOnly, StoreConfig, Tiered, TieredMode};
+use minos_flash::format::{Fault, Life, Seal, Superblock};
 use minos_tier::{Contents, Durability, Entry, Format, FormatError, Memory, OpenError, Options, Place};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -66,6 +67,32 @@ fn a_cache_keeps_a_burst_that_flash_takes_afterwards() {
     assert!(stats.engine.cold > u64::from(KEYS / 2), "{stats:?}");
     // One in 4,000 may go when the index takes room that the log has counted on.
     assert!(stats.engine.unwritten <= u64::from(KEYS / 4000), "{stats:?}");
+}
+
+/// Before the fix, what was on its way was given up.
+#[test]
+fn a_cache_finds_what_had_to_leave_memory_on_its_way() {
+    let mut rig = Rig::new(Options::cache());
+    fill(&mut rig, KEYS, 0);
+    rig.store = rig.store.promoting(false);
+    let put = |rig: &mut Rig, number: u32| {
+        let (key, value) = (key(number), value(number, 0));
+        let entry = Entry { key: &key, value: &value, meta: ItemMeta::default() };
+        rig.store.put_many(&[entry], NOW, |_, stored| stored.unwrap());
+    };
+    // Copies begin, and are not written while all that memory holds has to leave.
+    (KEYS..KEYS + 200).for_each(|number| put(&mut rig, number));
+    rig.turn();
+    (KEYS + 200..2 * KEYS).for_each(|number| put(&mut rig, number));
+    let missing = |rig: &mut Rig| (0..2 * KEYS).filter(|&it| rig.get(&key(it)) == Ok(None)).count() as u64;
+    let before = missing(&mut rig);
+    let unwritten_reads = rig.tier.stats().reads.read_unwritten;
+    rig.drive();
+    let (after, stats) = (missing(&mut rig), rig.tier.stats());
+    assert!(unwritten_reads > 0 && before == after + unwritten_reads, "{before} {after}: {stats:?}");
+    assert_eq!((stats.engine.superseded, stats.reads.read_rotten), (0, 0), "{stats:?}");
+    assert!(after <= stats.engine.unwritten + stats.engine.dropped, "{after}: {stats:?}");
+    rig.tier.engine().check().unwrap();
 }
 
 #[test]
@@ -398,6 +425,58 @@ fn a_clean_table_is_opened_with_everything() {
     }
 }
 
+/// A client may still hold the CAS unique of an item that went with the process.
+#[test]
+fn no_cas_unique_is_given_again_after_memory_was_lost() {
+    let uniques = |rig: &mut Rig, version| {
+        let engine = Arc::clone(rig.tier.engine());
+        let unique = |number| {
+            assert!(rig.put(&key(number), &value(number, version)));
+            engine.read(engine.hash(&key(number)), &key(number), NOW, |item| item.cas()).unwrap()
+        };
+        (0..100).map(unique).collect::<Vec<u64>>()
+    };
+    for options in both().into_iter().chain([Options::store(Durability::Flush)]) {
+        let device = device(8 << 20);
+        minos_tier::format(&device, &format()).unwrap();
+        let mut rig = Rig::open(&device, options).unwrap();
+        uniques(&mut rig, 0);
+        rig.sync();
+        let before = uniques(&mut rig, 1);
+        assert!(rig.store.delete(&key(99), NOW).unwrap());
+        drop(rig);
+        let mut rig = Rig::open(&device, options).unwrap();
+        let after = uniques(&mut rig, 2);
+        assert!(before.iter().max() < after.iter().min(), "{options:?}");
+    }
+}
+
+/// The uniques of a node in a rack are that high.
+#[test]
+fn a_long_key_is_kept_whatever_its_sequence() {
+    let durable = [Durability::Interval(50), Durability::Flush].map(Options::store);
+    let (long, longer) = ([b'k'; 300], [b'k'; 20_000]);
+    for options in both().into_iter().chain(durable) {
+        let device = device(8 << 20);
+        minos_tier::format(&device, &format()).unwrap();
+        let mut rig = Rig::open(&device, options).unwrap();
+        assert!(rig.put(&long, b"old"));
+        fill(&mut rig, KEYS, 0);
+        rig.tier.engine().pass_sequence(1 << 50);
+        assert!(rig.put(&long, b"new"));
+        // What a key has beyond 250 bytes counts as its value's.
+        assert!(rig.put(&longer, &[1; (31 << 10) + 250 - 20_000]));
+        fill(&mut rig, KEYS, 1);
+        rig.sync();
+        let stats = rig.tier.stats();
+        assert_eq!(stats.keeper.too_large, 0, "{stats:?}");
+        drop(rig);
+        let mut rig = Rig::open(&device, options).unwrap();
+        assert_eq!(rig.get(&long), Ok(Some(b"new".to_vec())), "{options:?}");
+        assert!(rig.get(&longer).is_ok_and(|it| it.is_some()), "{options:?}");
+    }
+}
+
 #[test]
 fn nothing_is_formatted_that_is_not_ours() {
     let options = Options::cache();
@@ -416,6 +495,22 @@ fn nothing_is_formatted_that_is_not_ours() {
     assert!(matches!(minos_tier::format(&foreign, &format()), Err(FormatError::Foreign)));
     assert!(matches!(Rig::open(&foreign, options), Err(OpenError::NotOurs(_))));
     assert_eq!(minos_tier::inspect(&foreign).unwrap(), Contents::Foreign, "it is as it was");
+}
+
+#[test]
+fn a_table_of_an_older_version_is_refused_and_may_be_made_anew() {
+    for version in [Superblock::VERSION - 1, Superblock::VERSION + 1] {
+        let device = device(8 << 20);
+        let mut page = minos_tier::format(&device, &format()).unwrap().encode();
+        page[16..20].copy_from_slice(&version.to_le_bytes());
+        let sum = Seal::new(0).sum(Life::NONE, 0, &page[8..]);
+        page[..8].copy_from_slice(&sum.to_le_bytes());
+        [0, 4096].into_iter().for_each(|at| write(&device, at, |bytes| bytes.copy_from_slice(&page)));
+        assert_eq!(minos_tier::inspect(&device).unwrap(), Contents::Unreadable(Fault::Version(version)));
+        assert!(matches!(Rig::open(&device, Options::cache()), Err(OpenError::NotOurs(_))));
+        let made = minos_tier::format(&device, &Format { seed: 7, ..format() });
+        assert_eq!(made.is_ok(), version < Superblock::VERSION, "{made:?}");
+    }
 }
 
 #[test]

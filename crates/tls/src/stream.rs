@@ -14,6 +14,9 @@ use rustls::ServerConnection;
 
 /// Bytes received in one call, if much is expected. One call into the connection's own buffer takes a quarter.
 const MUCH_BYTES: usize = 16 << 10;
+/// Bytes that one call receives besides those that it returns: of whole records and the begin of one if they are full, of
+/// some two thousand if each has a byte. To open so many takes about a millisecond.
+const ASIDE_BYTES_MAX: usize = 32 << 10;
 /// Pieces sealed in one step.
 const PIECES_MAX: usize = 4;
 
@@ -28,13 +31,25 @@ pub struct Stream<W: Wire> {
     is_over: bool,
     /// Nothing more can be sent.
     is_broken: bool,
+    /// The last call has stopped early.
+    is_cut: bool,
     /// Counts those that have.
     broken: Arc<AtomicU64>,
 }
 
+/// What came of one call of the wire.
+struct Filled {
+    /// Its bytes.
+    received: usize,
+    /// Those that were opened.
+    taken: usize,
+    /// The wire has no more for now.
+    is_drained: bool,
+}
+
 impl<W: Wire> Stream<W> {
     pub(crate) fn new(wire: W, tls: ServerConnection, broken: Arc<AtomicU64>) -> Self {
-        Self { wire, tls, held_bytes: 0, is_over: false, is_broken: false, broken }
+        Self { wire, tls, held_bytes: 0, is_over: false, is_broken: false, is_cut: false, broken }
     }
 
     /// The wire below.
@@ -42,10 +57,12 @@ impl<W: Wire> Stream<W> {
         &self.wire
     }
 
-    /// Receives into `buffer`. Fewer bytes than it holds are the last for now, as of a socket.
+    /// Receives into `buffer`. Fewer bytes than it holds are the last for now, as of a socket, unless the call
+    /// [is cut](Self::is_cut).
     pub fn receive(&mut self, buffer: &mut [u8]) -> Progress {
+        self.is_cut = false;
         let mut done = self.take(buffer);
-        let (mut is_first, mut is_drained) = (true, false);
+        let (mut received, mut is_drained) = (0, false);
         let end = loop {
             if done == buffer.len() {
                 return Progress::Bytes(done);
@@ -57,14 +74,21 @@ impl<W: Wire> Stream<W> {
             if is_drained && done > 0 {
                 break Progress::Blocked;
             }
+            // No more than a few records in a row have no content.
+            if done > 0 && received > done + ASIDE_BYTES_MAX {
+                self.is_cut = true;
+                return Progress::Bytes(done);
+            }
             let room = &mut buffer[done..];
             let filled =
-                if !is_first && room.len() >= MUCH_BYTES { self.fill_much(room) } else { self.fill(room) };
+                if received > 0 && room.len() >= MUCH_BYTES { self.fill_much(room) } else { self.fill(room) };
             match filled {
-                Ok((taken, drained)) => (done, is_drained) = (done + taken, drained),
+                Ok(filled) => {
+                    (received, done) = (received + filled.received, done + filled.taken);
+                    is_drained = filled.is_drained;
+                }
                 Err(end) => break end,
             }
-            is_first = false;
         };
         if done > 0 { Progress::Bytes(done) } else { end }
     }
@@ -119,6 +143,13 @@ impl<W: Wire> Stream<W> {
         self.is_over
     }
 
+    /// True if the last call of [`receive`](Self::receive) has stopped at many small records: more may be there, although
+    /// the buffer is not full.
+    #[inline]
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
     /// True if there is something to receive that the wire does not report.
     pub fn has_received(&mut self) -> bool {
         match self.tls.process_new_packets() {
@@ -135,23 +166,22 @@ impl<W: Wire> Stream<W> {
         }
     }
 
-    /// Receives from the wire and opens records into `buffer`. Returns the bytes there, and whether the wire has no
-    /// more for now.
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<(usize, bool), Progress> {
+    /// Receives from the wire and opens records into `buffer`.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<Filled, Progress> {
         let mut source = Source::new(&self.wire);
-        let received = self.tls.read_tls(&mut source);
+        let read = self.tls.read_tls(&mut source);
         let is_drained = source.is_drained;
-        match source.end(received) {
-            Progress::Bytes(_) => {}
+        let received = match source.end(read) {
+            Progress::Bytes(received) => received,
             end => return Err(self.ended(end)),
-        }
+        };
         self.open();
-        Ok((self.take(buffer), is_drained))
+        Ok(Filled { received, taken: self.take(buffer), is_drained })
     }
 
     /// As [`fill`](Self::fill), with fewer calls of the kernel. `buffer` has room for all that comes, besides the record
     /// that had begun before.
-    fn fill_much(&mut self, buffer: &mut [u8]) -> Result<(usize, bool), Progress> {
+    fn fill_much(&mut self, buffer: &mut [u8]) -> Result<Filled, Progress> {
         let mut bytes = [0; MUCH_BYTES];
         let received = match self.wire.receive(&mut bytes) {
             Progress::Bytes(received) => received,
@@ -165,14 +195,19 @@ impl<W: Wire> Stream<W> {
             }
             taken += self.take(&mut buffer[taken..]);
         }
-        Ok((taken, received < MUCH_BYTES))
+        Ok(Filled { received, taken, is_drained: received < MUCH_BYTES })
     }
 
     /// Opens the records that are whole.
     fn open(&mut self) {
         match self.tls.process_new_packets() {
             Ok(state) => self.is_over |= state.peer_has_closed(),
-            Err(_) => self.fail(),
+            Err(_) => return self.fail(),
+        }
+        // An answer to the other side, which may wait for it before it asks for anything. What does not fit leaves before
+        // the next reply.
+        if self.held_bytes == 0 && self.tls.wants_write() {
+            let _ = write_out(&mut self.tls, &self.wire);
         }
     }
 

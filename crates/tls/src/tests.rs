@@ -11,13 +11,22 @@ use std::{
 use minos_net::{Progress, Wire};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::{
-    ClientConfig, ClientConnection, RootCertStore,
-    crypto::ring,
+    ClientConfig, ClientConnection, ConnectionTrafficSecrets, ContentType, ProtocolVersion, RootCertStore,
+    SupportedCipherSuite,
+    crypto::{
+        CryptoProvider,
+        cipher::{OutboundChunks, OutboundPlainMessage},
+        ring,
+    },
     pki_types::{CertificateDer, PrivateKeyDer},
+    version::TLS12,
 };
 use tempfile::TempDir;
 
 use super::*;
+
+/// The kind, the version and the length of a record.
+const RECORD_HEAD_BYTES: usize = 5;
 
 /// The server's end of a wire without a kernel. The client's bytes are put into it by hand.
 #[derive(Clone, Debug, Default)]
@@ -109,13 +118,28 @@ impl Rig {
         self.files.client_ca = Some(path);
     }
 
-    fn client(&self, own: Option<(rcgen::Certificate, KeyPair)>) -> Client {
+    fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.der().clone()).unwrap();
+        roots
+    }
+
+    /// A client of TLS 1.2, which tells its secrets.
+    fn old_client(&self) -> Client {
+        let suite = ring::cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+        let provider = CryptoProvider { cipher_suites: vec![suite], ..ring::default_provider() };
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider));
+        let builder = builder.with_protocol_versions(&[&TLS12]).unwrap();
+        let mut config = builder.with_root_certificates(self.roots()).with_no_client_auth();
+        config.enable_secret_extraction = true;
+        Client::of(config)
+    }
+
+    fn client(&self, own: Option<(rcgen::Certificate, KeyPair)>) -> Client {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
-            .with_root_certificates(roots);
+            .with_root_certificates(self.roots());
         let config = match own {
             None => builder.with_no_client_auth(),
             Some((cert, key)) => {
@@ -123,8 +147,7 @@ impl Rig {
                 builder.with_client_auth_cert(chain, PrivateKeyDer::from(key)).unwrap()
             }
         };
-        let tls = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
-        Client { tls, received: Vec::new(), error: None }
+        Client::of(config)
     }
 }
 
@@ -135,6 +158,11 @@ struct Client {
 }
 
 impl Client {
+    fn of(config: ClientConfig) -> Self {
+        let tls = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+        Self { tls, received: Vec::new(), error: None }
+    }
+
     /// Moves all bytes that are there.
     fn turn(&mut self, pipe: &Pipe) {
         self.tls.write_tls(&mut *pipe.comes.borrow_mut()).unwrap();
@@ -248,6 +276,65 @@ fn replies_reach_a_client_that_has_said_its_last() {
     client.turn(&pipe);
     assert_eq!(client.received, b"END\r\n");
     assert!(client.tls.process_new_packets().unwrap().peer_has_closed(), "the server says that it has ended");
+}
+
+/// A client of TLS 1.2 may ask for another handshake, and waits for the answer.
+#[test]
+fn who_renegotiates_is_told_at_once_that_it_cannot() {
+    let rig = Rig::new();
+    let hello = {
+        let (mut client, pipe) = (rig.old_client(), Pipe::default());
+        client.turn(&pipe);
+        pipe.comes.take()[RECORD_HEAD_BYTES..].to_vec()
+    };
+    let (acceptor, mut client) = (Acceptor::load(rig.files.clone()).unwrap(), rig.old_client());
+    let pipe = Pipe::default();
+    let mut stream = shake(&acceptor, &mut client, &pipe).unwrap();
+    let again = sealed(client.tls, ContentType::Handshake, &hello);
+    pipe.comes.borrow_mut().extend_from_slice(&again);
+    assert_eq!(stream.receive(&mut [0; 100]), Progress::Blocked);
+    let said = pipe.leaves.take();
+    assert_eq!(said.first(), Some(&u8::from(ContentType::Alert)), "{said:?}");
+    assert_eq!(stream.send(b"x"), Progress::Bytes(1), "it stays open");
+}
+
+/// A record that the client could have sent next.
+fn sealed(tls: ClientConnection, kind: ContentType, payload: &[u8]) -> Vec<u8> {
+    let Some(SupportedCipherSuite::Tls12(suite)) = tls.negotiated_cipher_suite() else { unreachable!() };
+    let (number, secrets) = tls.dangerous_extract_secrets().unwrap().tx;
+    let ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } = secrets else { unreachable!() };
+    let message = OutboundPlainMessage {
+        typ: kind,
+        version: ProtocolVersion::TLSv1_2,
+        payload: OutboundChunks::Single(payload),
+    };
+    suite.aead_alg.encrypter(key, iv.as_ref(), &[]).encrypt(message, number).unwrap().encode()
+}
+
+/// They cost much, so that others wait for their worker.
+#[test]
+fn a_call_opens_few_small_records_and_any_number_of_full_ones() {
+    let (mut stream, mut client, pipe) = open(0);
+    let all = bytes(10_000);
+    for byte in all.chunks(1) {
+        client.tls.writer().write_all(byte).unwrap();
+        client.turn(&pipe);
+    }
+    let (mut received, mut buffer, mut cuts) = (Vec::new(), vec![0; 1 << 20], 0);
+    while let Progress::Bytes(bytes) = stream.receive(&mut buffer) {
+        assert!(bytes < 3000, "{bytes}");
+        received.extend_from_slice(&buffer[..bytes]);
+        cuts += usize::from(stream.is_cut());
+    }
+    assert!(received == all && cuts >= 3 && !stream.is_cut(), "{cuts}");
+    let all = bytes(1_000_000);
+    let mut at = 0;
+    while at < all.len() {
+        at += client.tls.writer().write(&all[at..]).unwrap();
+        client.turn(&pipe);
+    }
+    assert_eq!(stream.receive(&mut buffer), Progress::Bytes(all.len()));
+    assert!(!stream.is_cut() && buffer[..all.len()] == all);
 }
 
 #[test]

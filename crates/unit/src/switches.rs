@@ -29,11 +29,9 @@ minos_base::safeguards! {
     Patience,
     /// A follower becomes the owner only once it is known that the owner waited for it.
     Safe,
-    /// Whoever gets a micro-shard that was taken from its owner has said since then that it has the items.
-    Confirmation,
     /// An owner gives a micro-shard to a follower only once that has taken in all changes.
     Drain,
-    /// The other copies are kept until a follower that has become the owner has said that it has the items.
+    /// The other copies are kept until the next owner has said that it has the items.
     Keeping,
     /// An owner without a lease tells its followers nothing.
     FeedLease,

@@ -35,10 +35,10 @@ pub(crate) enum Popularity {
 pub(crate) enum Routing {
     /// Any thread reads and writes any key (CRCW).
     Any,
-    /// Any thread reads any key; only the owner of a key writes it (CREW).
-    OwnerWrites,
-    /// Only the owner of a key reads and writes it (EREW).
-    Owner,
+    /// Any thread reads any key; only the owner of one of so many partitions writes its keys (CREW).
+    OwnerWrites(usize),
+    /// Only the owner reads and writes them (EREW).
+    Owner(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,17 +48,15 @@ pub(crate) struct Mix {
     pub(crate) get_percent: u32,
 }
 
-/// The thread, among `threads` (a power of two), that owns the keys with this hash.
-pub(crate) fn owner(hash: KeyHash, threads: usize) -> usize {
-    hash.partition(threads.ilog2())
-}
-
 impl Routing {
-    fn is_bound(self, is_put: bool) -> bool {
+    /// True if thread `thread` of `threads` may run this operation.
+    fn allows(self, hash: KeyHash, is_put: bool, (thread, threads): (usize, usize)) -> bool {
+        // As Minos deals its partitions.
+        let is_owner = |partitions: usize| hash.partition(partitions.ilog2()) % threads == thread;
         match self {
-            Self::Any => false,
-            Self::OwnerWrites => is_put,
-            Self::Owner => true,
+            Self::Any => true,
+            Self::OwnerWrites(partitions) => !is_put || is_owner(partitions),
+            Self::Owner(partitions) => is_owner(partitions),
         }
     }
 }
@@ -96,24 +94,23 @@ pub(crate) fn load_order<const KEY: usize>(items: u64) -> impl Iterator<Item = [
     (0..items).map(move |at| key((u128::from(at) * u128::from(step) % u128::from(items)) as u64))
 }
 
-/// `count` operations of one thread among several, determined by the arguments alone.
+/// `count` operations of one thread among several, given in `place`; determined by the arguments alone.
 pub(crate) fn operations<const KEY: usize>(
     mix: Mix,
     items: u64,
     count: usize,
     routing: Routing,
-    (thread, threads): (usize, usize),
+    place: (usize, usize),
     seed: u64,
 ) -> Vec<Op<KEY>> {
-    let mut random = seeded_stream(seed, thread as u64);
+    let mut random = seeded_stream(seed, place.0 as u64);
     let ranks = Ranks::new(mix.popularity, items);
     let mut next = || {
         let is_put = random.random_range(0..100) >= mix.get_percent;
-        let is_bound = routing.is_bound(is_put);
         loop {
             let key = key(ranks.draw(&mut random));
             let hash = hash_key(&key, 0);
-            if !is_bound || owner(hash, threads) == thread {
+            if routing.allows(hash, is_put, place) {
                 return Op { hash, key, is_put };
             }
         }
@@ -173,15 +170,15 @@ mod tests {
 
     #[test]
     fn operations_keep_to_mix_and_routing() {
-        for routing in [Routing::Any, Routing::OwnerWrites, Routing::Owner] {
+        for routing in [Routing::Any, Routing::OwnerWrites(8), Routing::Owner(8)] {
             let mix = Mix { popularity: Popularity::Zipf, get_percent: 95 };
             let ops: Vec<Op<16>> = operations(mix, 1000, 20_000, routing, (1, 2), 1);
             let puts = ops.iter().filter(|op| op.is_put).count();
             assert!((800..1200).contains(&puts), "{puts}");
-            let strange = ops.iter().filter(|op| owner(op.hash, 2) != 1);
+            let strange = ops.iter().filter(|op| op.hash.partition(3) % 2 != 1);
             let strange_puts = strange.clone().filter(|op| op.is_put).count();
             assert_eq!(strange_puts == 0, routing != Routing::Any);
-            assert_eq!(strange.count() == 0, routing == Routing::Owner);
+            assert_eq!(strange.count() == 0, routing == Routing::Owner(8));
         }
     }
 

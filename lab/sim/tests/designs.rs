@@ -42,9 +42,7 @@ fn nothing_is_lost_and_a_seed_names_a_run() {
 #[test]
 fn few_workers_serve_everything_too() {
     for workers in 1..=3 {
-        for design in
-            [Design::KeyHash, Design::Stealing, Design::SizeAware, Design::Helping, Design::Fractional]
-        {
+        for design in [Design::KeyHash, Design::Stealing, Design::SizeAware, Design::Helping] {
             let spec = Spec { workers, requests: 50_000, warmup_percent: 0.0, ..spec(design, 3e5, 0.25) };
             let outcome = run(&spec).unwrap();
             assert_eq!(outcome.latency_us.all.count, 50_000, "{design:?} with {workers}");
@@ -365,7 +363,6 @@ fn what_cannot_be_is_refused_by_name() {
     let mix = |mix| Spec { mix, ..good.clone() };
     let bad = [
         ("workers", Spec { workers: 0, ..good.clone() }),
-        ("workers", Spec { workers: 2, design: Design::Reserved, ..good.clone() }),
         ("handoff-workers", Spec { design: Design::HandOff, handoff_workers: 4, ..good.clone() }),
         ("rate", Spec { rate: 0.0, ..good.clone() }),
         ("percentile", Spec { percentile: 0.0, ..good.clone() }),

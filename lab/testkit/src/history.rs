@@ -83,7 +83,8 @@ pub fn forget_premature(history: &mut Vec<Event>, evicts: bool) {
     let saw = |read: &Event, it: &Event| match read.call {
         Call::Get(Some(value)) => written(it) == Some(value),
         Call::Get(None) | Call::Delete(false) => may_remove(it),
-        Call::Cas { outcome: CasOutcome::Exists | CasOutcome::NotFound, .. } => true,
+        Call::Cas { outcome: CasOutcome::Exists, .. } => written(it).is_some(),
+        Call::Cas { outcome: CasOutcome::NotFound, .. } => may_remove(it),
         _ => false,
     };
     let is_miss = |it: &Event| {

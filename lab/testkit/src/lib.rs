@@ -5,7 +5,7 @@
 //! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
 //! time, [`PacketClient`] the binary one. [`Model`] is a plain map, the reference for a store. [`history`] checks that concurrent clients'
 //! results are linearizable. [`eviction`] computes the exact hit ratio of a policy. [`network`] is a faulty
-//! network in virtual time. [`faulty`] wraps pollers and ports in twins with faults. [`numa_folder`] shows NUMA nodes as the kernel does. [`forget_package`] is for a cargo within a test. [`turns`] are recorded turns of workers, for the server and its simulator.
+//! network in virtual time. [`faulty`] wraps pollers and ports in twins with faults. [`numa_folder`] shows NUMA nodes as the kernel does. [`forget_package`] is for a cargo within a test. [`skip`] says that a test shows nothing here. [`turns`] are recorded turns of workers, for the server and its simulator.
 
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,8 @@ mod numa;
 mod package;
 mod packets;
 mod server;
+mod skip;
+mod sockets;
 pub mod turns;
 
 pub use client::{Client, Found};
@@ -42,3 +44,5 @@ pub use numa::numa_folder;
 pub use package::forget_package;
 pub use packets::{Answer, Packet, PacketClient};
 pub use server::{Server, StartError};
+pub use skip::{SKIPPED, skip};
+pub use sockets::is_free;

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Write},
-    net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     ops::Range,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
@@ -15,12 +15,15 @@ use std::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use crate::sockets::{is_free, listens};
+
 /// How long a server may take until it accepts connections. Long, because a sanitizer build on a
 /// busy machine is slow; a healthy server needs milliseconds.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Ports for servers: below the ephemeral ports of kernels.
-const PORTS: Range<u16> = 12_000..32_000;
+/// Ports for servers: below the ephemeral ports of kernels, and above those of racks, whose nodes have ports in a row
+/// (`minos/tests/common/ports.rs`).
+const PORTS: Range<u16> = 18_000..32_000;
 /// Ports tried before giving up. A port that was free may be taken before the server binds it.
 const PORT_TRIES: usize = 5;
 
@@ -141,7 +144,12 @@ impl Server {
     }
 
     fn wait_until_ready(&mut self) -> Result<(), StartError> {
-        self.wait_until(|server| TcpStream::connect(server.address).ok().map(drop))
+        self.wait_until(|server| {
+            // A connection alone may be one to another process that took the port first.
+            let is_ready =
+                TcpStream::connect(server.address).is_ok() && listens(server.pid(), server.address.port());
+            is_ready.then_some(())
+        })
     }
 
     /// Kills it (SIGKILL).
@@ -167,8 +175,7 @@ impl Server {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
             let seen = look(self);
-            // Checked after `look`: another process that took the port first may have accepted the
-            // connection.
+            // Checked after `look`: it may have ended meanwhile.
             if let Some(status) = self.child.try_wait()? {
                 return Err(StartError::Ended { program: self.program.clone(), status, log: self.log() });
             }
@@ -271,27 +278,15 @@ fn spawn(program: &Path, arguments: &[String], folder: &Path) -> Result<Child, S
 ///
 /// The kernel does not pick the port: it could give the same port to the next server or to a connection
 /// before this server has bound it, and a connection to such a port may even connect to itself.
-///
-/// The port is probed by connecting and not by binding: a process that another thread forks just then
-/// inherits the listener until it executes its program, and would be mistaken for the server.
 fn free_address() -> io::Result<SocketAddr> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(101);
     for _ in PORTS {
         let next = first.wrapping_add(NEXT.fetch_add(1, Relaxed));
         let port = PORTS.start + (next % PORTS.len() as u32) as u16;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        match TcpStream::connect(address) {
-            // memcached may take datagrams at the same port, and ends without it after it has listened.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                match UdpSocket::bind(address) {
-                    Ok(_) => return Ok(address),
-                    Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            // Another process listens there, or is too busy to answer.
-            _ => {}
+        // memcached may take datagrams at the same port, and ends without it after it has listened.
+        if is_free(port)? {
+            return Ok((Ipv4Addr::LOCALHOST, port).into());
         }
     }
     Err(io::ErrorKind::AddrInUse.into())
@@ -309,6 +304,8 @@ fn texts(parts: &[&str]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, UdpSocket};
+
     use super::*;
 
     #[test]
@@ -324,6 +321,19 @@ mod tests {
             Server::start(Path::new("sh"), |_, _| texts(&["-c", "echo no luck; exit 3"])).unwrap_err();
         assert!(matches!(error, StartError::Ended { .. }));
         assert!(error.to_string().contains("no luck"), "{error}");
+    }
+
+    /// The loser of a race for a port: another process listens where it should.
+    #[test]
+    fn a_foreign_server_at_its_address_is_not_taken_for_it() {
+        let foreign = TcpListener::bind("127.0.0.1:0").unwrap();
+        let folder = TempDir::new().unwrap();
+        let arguments = texts(&["-c", "sleep 0.1; echo it came too late; exit 3"]);
+        let child = spawn(Path::new("sh"), &arguments, folder.path()).unwrap();
+        let address = foreign.local_addr().unwrap();
+        let mut server = Server { program: "sh".into(), arguments, child, address, folder };
+        let error = server.wait_until_ready().unwrap_err();
+        assert!(error.to_string().contains("it came too late"), "{error}");
     }
 
     #[test]

@@ -29,8 +29,8 @@ const GAUGES: &[&str] = &[
     "flash_live_bytes", "flash_open_segments", "flash_read_only", "flash_reserved_segments", "flash_scrub_left",
     "flash_scrub_rate", "flash_scrub_segment", "flash_sealed_segments", "flash_segment_bytes", "flash_snapshot_held_segments", "flash_tombstones_waiting",
     "hash_bytes", "hot_key_share", "large_key_bytes", "large_workers", "limit_maxbytes",
-    "max_connections", "native_sessions", "native_transfer_bytes", "pid", "pointer_size", "range_bytes_max",
-    "range_bytes_min", "range_cost", "receiving_bytes", "setting", "small_cost_share", "small_request_share", "small_workers",
+    "max_connections", "native_sessions", "native_transfer_bytes", "native_waits_bytes", "pid", "pointer_size", "range_bytes_max",
+    "range_bytes_min", "range_cost", "receiving_bytes", "resp_port", "setting", "small_cost_share", "small_request_share", "small_workers",
     "standby", "store_buckets", "store_buffer_bytes", "store_bytes_per_item", "store_chain_buckets_max", "store_extent_bytes",
     "store_extents", "store_fragmentation", "store_free_bytes", "store_index_bytes", "store_items", "store_key_bytes",
     "store_largest_free_bytes", "store_log_bytes", "store_log_capacity_bytes", "store_memory_bytes",
@@ -41,10 +41,10 @@ const GAUGES: &[&str] = &[
 /// Prefixes of the families that only grow (counters), except [`GAUGES`].
 #[rustfmt::skip]
 const COUNTERS: &[&str] = &[
-    "accept_failures", "admin_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "detail_",
-    "epoch", "evictions", "flash_", "get_", "incr_", "listen_disabled_num", "native_", "read_", "receiving_refused", "reclaimed", "rejected_connections", "rusage_", "settings_changes", "slow_requests",
+    "accept_failures", "admin_", "auth_", "bytes_read", "bytes_written", "cas_", "cmd_", "decr_", "delete_", "detail_",
+    "epoch", "evictions", "flash_", "get_", "incr_", "listen_disabled_num", "native_", "read_", "receiving_refused", "reclaimed", "rejected_connections", "resp_", "rusage_", "settings_changes", "slow_requests",
     "store_buffer_refusals", "store_chain_refusals", "store_evictions_", "store_expired_reclaimed", "store_flushed_reclaimed",
-    "store_no_memory", "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large",
+    "store_no_memory", "store_out_of_memory", "store_read_", "store_reinserted", "store_splits", "store_too_large", "tls_",
     "total_connections", "total_items", "touch_", "tracking_", "watch_", "worker_",
 ];
 

@@ -5,8 +5,7 @@ use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 use anyhow::ensure;
 use clap::Args;
 use minos_net::{Address, ParseAddressError};
-
-use crate::time::parse_time;
+use minos_node::settings::parse_time;
 
 /// The options of `minos serve` for the admin endpoint.
 #[derive(Args, Clone, Debug)]

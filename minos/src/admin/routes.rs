@@ -43,7 +43,8 @@ async fn route(
     endpoint: &Endpoint,
     arrived_by: Instant,
 ) -> Result<Reply, Refusal> {
-    let method = request.method().clone();
+    // The connection leaves the body out.
+    let method = if request.method() == Method::HEAD { Method::GET } else { request.method().clone() };
     // Nothing is read before it is awaited.
     let body = reply::body(request.into_body(), endpoint, arrived_by);
     Ok(match (path, method.as_str()) {

@@ -37,6 +37,8 @@ const NAMES: &[&str] = &[
 const STORES: [&[u8]; 6] = [b"set", b"add", b"replace", b"append", b"prepend", b"cas"];
 /// The first words of replies that consist of more lines.
 const PARTS: [&str; 5] = ["STAT", "VALUE", "PREFIX", "ITEM", "key"];
+/// The meta commands, of which a `q` leaves replies out.
+const METAS: [&[u8]; 5] = [b"ma", b"md", b"me", b"mg", b"ms"];
 pub(super) struct Memcached {
     connection: Connection,
     names: Vec<String>,
@@ -56,9 +58,17 @@ impl Remote for Memcached {
 
     fn execute(&mut self, words: &[Vec<u8>]) -> anyhow::Result<Vec<u8>> {
         self.connection.send(&request(words))?;
+        let is_quiet = is_quiet(words);
+        if is_quiet {
+            // Its answer comes last, where there may be no other.
+            self.connection.send(b"mn\r\n")?;
+        }
         let mut reply = Vec::new();
         loop {
             let line = String::from_utf8_lossy(self.connection.line()?).into_owned();
+            if is_quiet && line == "MN" {
+                return Ok(reply);
+            }
             reply.extend_from_slice(line.as_bytes());
             reply.push(b'\n');
             let parts: Vec<_> = line.split(' ').collect();
@@ -70,11 +80,17 @@ impl Remote for Memcached {
                 reply.extend(self.connection.value(bytes)?);
                 reply.extend(b"\r\n");
             }
-            if !PARTS.contains(&parts[0].split('=').next().unwrap_or_default()) {
+            if !is_quiet && !PARTS.contains(&parts[0].split('=').next().unwrap_or_default()) {
                 return Ok(reply);
             }
         }
     }
+}
+
+/// True if the command may have no reply.
+fn is_quiet(words: &[Vec<u8>]) -> bool {
+    let has = |word: &[u8]| words[1..].iter().any(|other| other == word);
+    has(b"noreply") || METAS.contains(&&words[0][..]) && has(b"q")
 }
 
 /// The bytes of a command. A store of two or three words behind its name is the short form: key, value, expiry.

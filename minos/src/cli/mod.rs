@@ -4,7 +4,6 @@ mod memcached;
 mod redis;
 
 use std::{
-    borrow::Cow,
     env,
     io::{IsTerminal, stdin},
     path::PathBuf,
@@ -27,7 +26,7 @@ const HISTORY_FILE: &str = ".minos_history";
 /// lists commands. Lines from a pipe are executed one by one.
 #[derive(Debug, Args)]
 pub(crate) struct CliArgs {
-    /// The server: memcached://HOST:PORT or redis://USER:PASSWORD@HOST:PORT/DB
+    /// The server: memcached://USER@HOST:PORT or redis://USER@HOST:PORT/DB
     #[arg(long, short, value_name = "URL", default_value = crate::transfer::DEFAULT_SERVER)]
     server: Server,
     /// A command; without one, commands are read
@@ -58,7 +57,11 @@ impl CliArgs {
             return self.converse(&mut *remote);
         }
         for line in stdin().lines() {
-            run_line(&mut *remote, &line?)?;
+            let line = line?;
+            if is_end(&line) {
+                break;
+            }
+            run_line(&mut *remote, &line)?;
         }
         Ok(())
     }
@@ -76,7 +79,7 @@ impl CliArgs {
         let prompt = format!("{}> ", self.server);
         let ended = loop {
             match editor.readline(&prompt) {
-                Ok(line) if matches!(line.trim(), "quit" | "exit") => break Ok(()),
+                Ok(line) if is_end(&line) => break Ok(()),
                 Ok(line) => {
                     if let Err(error) = run_line(remote, &line) {
                         break Err(error);
@@ -91,6 +94,11 @@ impl CliArgs {
         }
         ended
     }
+}
+
+/// True if a line ends the conversation.
+fn is_end(line: &str) -> bool {
+    matches!(line.trim(), "quit" | "exit")
 }
 
 /// Executes a line, if it is none of blanks.
@@ -173,11 +181,7 @@ impl Completer for Names {
 impl Hinter for Names {
     type Hint = String;
 }
-impl Highlighter for Names {
-    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
-        Cow::Borrowed(hint)
-    }
-}
+impl Highlighter for Names {}
 impl Validator for Names {}
 impl Helper for Names {}
 

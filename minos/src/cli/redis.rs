@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use anyhow::Context;
-use redis::{Client, Connection, ConnectionLike, Value, cmd};
+use redis::{Connection, ConnectionLike, Value, cmd};
 
 use super::Remote;
+use crate::transfer::connect_redis;
 
 pub(super) struct Redis {
     connection: Connection,
@@ -14,7 +14,7 @@ pub(super) struct Redis {
 
 impl Redis {
     pub(super) fn connect(url: &str) -> anyhow::Result<Self> {
-        let mut connection = Client::open(url)?.get_connection().context("cannot connect")?;
+        let mut connection = connect_redis(url)?;
         // A user without the right to ask has no completion.
         let names: Vec<Vec<Value>> = cmd("COMMAND").query(&mut connection).unwrap_or_default();
         let name = |entry: Vec<Value>| match entry.into_iter().next()? {
@@ -64,7 +64,9 @@ fn show(value: &Value, depth: usize, text: &mut String) {
         Value::SimpleString(line) => writeln!(text, "{line}"),
         Value::BulkString(bytes) => writeln!(text, "\"{}\"", bytes.escape_ascii()),
         Value::VerbatimString { text: verbatim, .. } => writeln!(text, "{verbatim}"),
-        Value::ServerError(error) => writeln!(text, "(error) {error:?}"),
+        Value::ServerError(error) => {
+            writeln!(text, "(error) {} {}", error.code(), error.details().unwrap_or_default())
+        }
         Value::Array(values) | Value::Set(values) => return show_all(values.iter(), depth, text),
         Value::Map(pairs) => {
             return show_all(pairs.iter().flat_map(|(key, value)| [key, value]), depth, text);

@@ -5,15 +5,17 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use super::{Found, When};
-use crate::transfer::{Connection, exptime_of_ttl, word_of};
+use crate::transfer::{Connection, exptime_of_ttl, place_of, word_of};
 
 /// A server of memcached's protocol.
-pub(super) struct Plain(Connection);
+pub(crate) struct Plain(Connection);
 
 impl Plain {
-    pub(super) fn connect(address: &str, timeout: Duration) -> anyhow::Result<Self> {
+    pub(crate) fn connect(address: &str, timeout: Duration) -> anyhow::Result<Self> {
         let connection = Connection::open(address, timeout);
-        connection.map(Self).with_context(|| format!("cannot use the server memcached://{address}"))
+        connection
+            .map(Self)
+            .with_context(|| format!("cannot use the server memcached://{}", place_of(address).1))
     }
 
     /// Sends a meta command: its name, its key, the length of its value if it has one, its flags, and what follows them.
@@ -73,7 +75,7 @@ impl Plain {
         Ok(line == "HD")
     }
 
-    pub(super) fn stats(&mut self, group: &str) -> anyhow::Result<Vec<(String, String)>> {
+    pub(crate) fn stats(&mut self, group: &str) -> anyhow::Result<Vec<(String, String)>> {
         self.0.send(format!("stats {group}").trim_end().as_bytes())?;
         self.0.send(b"\r\n")?;
         let mut lines = Vec::new();

@@ -16,6 +16,7 @@ use std::{
 use anyhow::{bail, ensure};
 use clap::{Args, Subcommand};
 use hyper::Method;
+use minos_node::settings::parse_time;
 use serde_json::{Map, Value, json};
 
 use self::{
@@ -25,7 +26,6 @@ use self::{
 use crate::{
     admin::{AdminAddress, token},
     client::show,
-    time::parse_time,
 };
 
 /// The environment variable with the token.

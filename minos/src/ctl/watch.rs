@@ -7,10 +7,10 @@ use std::{
 
 use clap::Args;
 use hyper::Method;
+use minos_node::settings::parse_time_or_never;
 use serde_json::{Map, Value, json};
 
 use super::Question;
-use crate::time::parse_time_or_never;
 
 /// What is to change in the slow log.
 #[derive(Args, Clone, Debug)]

@@ -17,6 +17,8 @@ use super::wire::{LINE_BYTES_MAX, Pages, read_line};
 
 /// Time that a keeper has for a reply. Long, because it may have much memory to empty.
 const REPLY_MAX: Duration = Duration::from_secs(60);
+/// Time that it has to show that it is there.
+const SIGN_MAX: Duration = Duration::from_secs(5);
 
 /// One memory of a keeper, which this process has as long as the value lives.
 pub(crate) struct Holder {
@@ -117,6 +119,17 @@ pub(super) fn list(socket: &Path) -> anyhow::Result<()> {
         writeln!(out, "{line}")?;
         line = next_line(&mut stream).map_err(anyhow::Error::msg)?;
     }
+    Ok(())
+}
+
+/// Asks a keeper whether it is there and does what it is asked.
+///
+/// # Errors
+/// It is not, or does not reply within a few seconds.
+pub(crate) fn check_keeper(socket: &Path) -> anyhow::Result<()> {
+    let mut stream = connected(socket)?;
+    stream.set_read_timeout(Some(SIGN_MAX))?;
+    ask(&mut stream, "list").map_err(anyhow::Error::msg)?;
     Ok(())
 }
 

@@ -18,7 +18,11 @@ use anyhow::Context;
 use minos_base::SizeText;
 use minos_net::{Address, Listener, Wait, check_user, pass_file, wait_readable};
 use rustix::net::{RecvFlags, recv};
-use signal_hook::{consts::TERM_SIGNALS, low_level::pipe};
+use signal_hook::{
+    consts::{SIGHUP, TERM_SIGNALS},
+    flag,
+    low_level::pipe,
+};
 
 use super::{
     KeeperArgs,
@@ -72,6 +76,8 @@ pub(super) fn run(args: &KeeperArgs) -> anyhow::Result<()> {
     let listener = Listener::bind_private(&Address::Unix(path.clone()));
     let listener = listener.with_context(|| format!("--listen {}", path.display()))?;
     let (signalled, signal) = UnixStream::pair()?;
+    // The end of a terminal, or of a habit to reload, is no reason to give memory up.
+    flag::register(SIGHUP, Arc::default())?;
     for number in TERM_SIGNALS {
         pipe::register(*number, signal.try_clone()?)?;
     }

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpListener},
     os::unix::fs::MetadataExt,
     process::{Child, Command, Stdio},
     thread,
@@ -29,6 +29,9 @@ pub(in crate::lab) struct Server {
 
 /// Longest time until a server accepts connections.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Ports tried before giving up: another process may take a port that was free before the server does.
+const PORT_TRIES: usize = 5;
 
 /// Memory for the items, in MiB: several times as much as each workload needs.
 const MEMORY_MIB: &str = "512";
@@ -93,6 +96,19 @@ fn minos(dispatch: &str, port: &str, workers: &str) -> Result<Command> {
 /// Starts a server with one worker fewer than there are processors; the last processor is the driver's. `None` if it
 /// is not installed.
 pub(in crate::lab) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Option<Server>> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let Some(mut server) = start_once(contestant, cpus)? else { return Ok(None) };
+        match server.wait_until_ready(contestant) {
+            Err(_) if tries < PORT_TRIES && server.child.try_wait()?.is_some() => {}
+            result => return result.map(|()| Some(server)),
+        }
+    }
+}
+
+/// The same, but the server may not be ready, or end.
+fn start_once(contestant: Contestant, cpus: &[usize]) -> Result<Option<Server>> {
     let workers = cpus.len().saturating_sub(1).max(1);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
     let port = listener.local_addr()?.port();
@@ -107,9 +123,7 @@ pub(in crate::lab) fn start(contestant: Contestant, cpus: &[usize]) -> Result<Op
         Err(error) => return Err(error).context(format!("starting {}", contestant.name())),
     };
     let target = format!("{}://127.0.0.1:{port}", contestant.scheme()).parse()?;
-    let mut server = Server { child, target };
-    server.wait_until_ready(contestant, port)?;
-    Ok(Some(server))
+    Ok(Some(Server { child, target }))
 }
 
 /// Starts a process that may run on `cpu` only. A child inherits its parent thread's processors, so a
@@ -130,10 +144,10 @@ impl Server {
         self.child.id()
     }
 
-    fn wait_until_ready(&mut self, contestant: Contestant, port: u16) -> Result<()> {
+    fn wait_until_ready(&mut self, contestant: Contestant) -> Result<()> {
         let begun = Instant::now();
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        while TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_err() {
+        // A connection would not tell it from another process that took the port first.
+        while self.target.server_pid() != Some(self.pid()) {
             if let Some(status) = self.child.try_wait()? {
                 bail!("{} ended at once: {status}", contestant.name());
             }
@@ -163,7 +177,7 @@ mod tests {
         let child = Command::new("false").spawn().unwrap();
         let target = "memcached://127.0.0.1:1".parse().unwrap();
         let mut server = Server { child, target };
-        let error = server.wait_until_ready(Contestant::Memcached, 1).unwrap_err();
+        let error = server.wait_until_ready(Contestant::Memcached).unwrap_err();
         assert!(error.to_string().starts_with("memcached ended at once"), "{error}");
     }
 

@@ -1,6 +1,7 @@
 //! `minos rack coordinate`: the coordinator of a rack.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool, atomic::Ordering},
@@ -10,10 +11,16 @@ use std::{
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use minos_net::Address;
-use minos_node::coordinator::{self, COPIES_MAX, CoordinatorConfig, EtcdConfig, Keep, Loss, ReadPolicy};
+use minos_node::{
+    coordinator::{self, COPIES_MAX, CoordinatorConfig, EtcdConfig, Keep, Loss, ReadPolicy},
+    settings::parse_time,
+};
 use signal_hook::{consts::TERM_SIGNALS, flag};
 
-use crate::{secret::read_all, serve::rack::Peer, time::parse_time};
+use crate::{
+    secret::read_all,
+    serve::rack::{Peer, check_peers},
+};
 
 /// Micro-shards that move at a time.
 pub(super) const MOVES: usize = 64;
@@ -71,6 +78,35 @@ pub(crate) struct CoordinateArgs {
     /// Time between two computations of that balance
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     reads_interval: Duration,
+}
+
+/// Looks at what `minos rack coordinate` and `minos rack up` are asked for alike.
+pub(super) fn check_wishes(
+    members: Option<usize>,
+    nodes: usize,
+    relieve: Option<Duration>,
+) -> anyhow::Result<()> {
+    if let Some(members) = members {
+        ensure!((1..=nodes).contains(&members), "--members {members}: expected 1 to {nodes}, all nodes");
+    }
+    ensure!(relieve != Some(Duration::ZERO), "--relieve: 0 is not allowed");
+    Ok(())
+}
+
+impl CoordinateArgs {
+    /// Looks also whether each copy can lie in a unit of its own.
+    fn check(&self) -> anyhow::Result<()> {
+        check_peers(&self.peers)?;
+        check_wishes(self.members, self.peers.len(), self.relieve)?;
+        ensure!(self.moves > 0, "--moves: 0 is not allowed");
+        let units = self.peers.iter().map(|peer| peer.unit_and_address().0).collect::<BTreeSet<_>>().len();
+        let copies = self.copies;
+        ensure!(
+            copies as usize <= units,
+            "--copies {copies}: each is in another unit, and --peers has {units}"
+        );
+        Ok(())
+    }
 }
 
 /// One of several coordinators.
@@ -142,6 +178,7 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
     };
     let file = args.rack_secret.as_deref();
     let secrets = file.map(|path| read_all("--rack-secret", path)).transpose()?;
+    args.check()?;
     let members = args.peers.iter().take(args.members.unwrap_or(args.peers.len()));
     let config = CoordinatorConfig {
         rack: args.rack.clone(),

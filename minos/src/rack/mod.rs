@@ -26,13 +26,13 @@ enum Command {
     Operate(operate::Operate),
 }
 
-/// Lets this process get a SIGTERM when its parent ends.
+/// Lets this process get a signal when its parent ends.
 ///
 /// # Errors
 /// The parent has ended already, or the kernel refuses.
-pub(crate) fn end_with_parent() -> io::Result<()> {
+pub(crate) fn end_with_parent(signal: Signal) -> io::Result<()> {
     let parent = getppid();
-    set_parent_process_death_signal(Some(Signal::TERM))?;
+    set_parent_process_death_signal(Some(signal))?;
     if getppid() == parent { Ok(()) } else { Err(io::Error::other("the parent process has ended")) }
 }
 

@@ -1,11 +1,12 @@
 //! Commands of an operator to the coordinator of a rack.
 
-use std::path::PathBuf;
+use std::{ffi::OsString, os::unix::ffi::OsStrExt as _, path::PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, Subcommand};
+use minos_base::limits::KEY_BYTES_MAX;
 use minos_net::Address;
-use minos_node::coordinator::ask_leader;
+use minos_node::coordinator::{ask_leader, where_line};
 
 use crate::secret::read_all;
 
@@ -20,7 +21,7 @@ pub(super) enum Operate {
     Move(Move),
     /// Move all micro-shards away from a node
     Drain(OfNode),
-    /// Add a node that is running, and move its part of the micro-shards to it
+    /// Add a node that is running, and move its part of the micro-shards to it. Of a node that is drained: let it stay
     Add(Add),
     /// Remove a node that was drained
     Remove(OfNode),
@@ -64,7 +65,7 @@ pub(super) struct Where {
     #[command(flatten)]
     at: State,
     /// The key
-    key: String,
+    key: OsString,
 }
 
 #[derive(Args, Debug)]
@@ -101,7 +102,11 @@ pub(super) struct Add {
 pub(super) fn run(command: &Operate) -> anyhow::Result<()> {
     let (at, line) = match command {
         Operate::State(at) => (at, "status".to_owned()),
-        Operate::Where(Where { at, key }) => (at, format!("where {key}")),
+        Operate::Where(Where { at, key }) => {
+            let is_key = (1..=KEY_BYTES_MAX).contains(&key.len());
+            ensure!(is_key, "a key has 1 to {KEY_BYTES_MAX} bytes, this one {}", key.len());
+            (at, where_line(key.as_bytes()))
+        }
         Operate::Move(Move { at, micro_shard, to }) => (at, format!("move {micro_shard} {to}")),
         Operate::Drain(OfNode { at, node }) => (at, format!("drain {node}")),
         Operate::Add(Add { at, node, unit, address }) => {

@@ -1,13 +1,11 @@
 //! `minos rack status`: what a node knows of its rack.
 
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::{SocketAddr, TcpStream},
-    time::Duration,
-};
+use std::{io::Write, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use clap::Args;
+
+use crate::{client::Plain, transfer::place_of};
 
 /// Time that a node has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -15,22 +13,25 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Show the nodes of a rack, as the nodes see them.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Addresses of nodes for memcached clients; each is asked
-    #[arg(value_name = "IP:PORT", default_value = "127.0.0.1:11311")]
-    nodes: Vec<SocketAddr>,
+    /// Addresses of nodes for memcached clients; each is asked. With users, memcached://USER@HOST:PORT
+    #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:11311")]
+    nodes: Vec<String>,
 }
 
 /// Asks each node and prints its answer.
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let mut answered = 0;
-    for address in &args.nodes {
+    for node in &args.nodes {
+        let address = node.strip_prefix("memcached://").unwrap_or(node);
+        // Without user and password.
+        let (_, place) = place_of(address);
         match ask(address) {
             Ok(facts) => {
                 answered += 1;
-                print(&mut out, address, &facts)?;
+                print(&mut out, place, &facts)?;
             }
-            Err(error) => writeln!(out, "{address}  {error:#}")?,
+            Err(error) => writeln!(out, "{place}  {error:#}")?,
         }
     }
     ensure!(answered > 0, "no node has answered");
@@ -39,23 +40,13 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<()> {
 
 type Facts = Vec<(String, String)>;
 
-fn ask(address: &SocketAddr) -> anyhow::Result<Facts> {
-    let mut stream = TcpStream::connect_timeout(address, TIMEOUT).context("cannot be reached")?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.write_all(b"stats rack\r\n")?;
-    let mut facts = Facts::new();
-    for line in BufReader::new(stream).lines() {
-        let line = line.context("does not answer")?;
-        let Some((name, value)) = line.strip_prefix("STAT ").and_then(|rest| rest.split_once(' ')) else {
-            break;
-        };
-        facts.push((name.to_owned(), value.to_owned()));
-    }
+fn ask(address: &str) -> anyhow::Result<Facts> {
+    let facts = Plain::connect(address, TIMEOUT)?.stats("rack")?;
     ensure!(!facts.is_empty(), "is no node of a rack");
     Ok(facts)
 }
 
-fn print(out: &mut impl Write, address: &SocketAddr, facts: &Facts) -> std::io::Result<()> {
+fn print(out: &mut impl Write, address: &str, facts: &Facts) -> std::io::Result<()> {
     let of = |name: &str| facts.iter().find(|(other, _)| other == name).map_or("?", |(_, value)| value);
     writeln!(out, "{address}  node {} of rack {}, {} nodes", of("node"), of("rack"), of("nodes"))?;
     writeln!(out, "  node  unit  micro-shards  memory")?;

@@ -19,6 +19,7 @@ use minos_net::Address;
 use minos_node::{
     config::NODES_MAX,
     coordinator::{self, COPIES_MAX, CoordinatorConfig, CoordinatorError, Keep, Loss, ReadPolicy},
+    settings::parse_time,
 };
 
 use signal_hook::{
@@ -27,14 +28,16 @@ use signal_hook::{
 };
 
 use super::{
-    coordinate::{MOVE_TIME, MOVES},
+    coordinate::{MOVE_TIME, MOVES, check_wishes},
     end_with_parent,
 };
-use crate::{serve::random_seed, time::parse_time};
+use crate::serve::random_seed;
 
 /// Name of such a rack, and of its coordinator's socket.
 const NAME: &str = "local";
 const COORDINATOR: &str = "coordinator";
+/// Its directory.
+const DIRECTORY: &str = "directory";
 /// What `minos serve` takes by default.
 const MICRO_SHARDS: u32 = 4096;
 const READS_INTERVAL: Duration = Duration::from_secs(10);
@@ -42,8 +45,9 @@ const READS_INTERVAL: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Time that a node has to start.
 const START_MAX: Duration = Duration::from_secs(30);
-/// Time after the end of a node until it is started again.
+/// Time after the end of a node until it is started again, and after it could not be.
 const REST: Duration = Duration::from_millis(300);
+const LONG_REST: Duration = Duration::from_secs(3);
 /// Time that the nodes have to stop.
 const STOP_MAX: Duration = Duration::from_secs(10);
 
@@ -70,7 +74,8 @@ pub(crate) struct UpArgs {
     /// Memory of each node
     #[arg(long, value_name = "SIZE", default_value = "64m")]
     memory: SizeText,
-    /// Nodes that have micro-shards at first; the others can be added [default: all]
+    /// Nodes that have micro-shards at first; the others can be added. Of a rack that is in --dir: nodes that it lacks run, too
+    /// [default: all]
     #[arg(long, value_name = "N")]
     members: Option<usize>,
     /// Copies of each micro-shard, as for `minos rack coordinate`
@@ -123,6 +128,36 @@ impl UpArgs {
         Ok(unit_size)
     }
 
+    /// Looks whether the nodes are those that the rack had last time in this folder.
+    fn check_kept(&self, folder: &Path, unit_size: usize) -> anyhow::Result<()> {
+        let Some(kept) = coordinator::kept_nodes(&folder.join(DIRECTORY))? else { return Ok(()) };
+        let (nodes, folder) = (self.nodes, folder.display());
+        for (node, unit) in &kept {
+            let as_usize = |number: u32| number as usize;
+            ensure!(
+                as_usize(*node) < nodes,
+                "-n {nodes}: the rack in {folder} has a node {node}; start it with -n {} at least, and `minos rack drain` \
+                 and `remove` the node first",
+                node + 1
+            );
+            ensure!(
+                as_usize(*unit) == as_usize(*node) / unit_size,
+                "--unit-size {unit_size}: node {node} of the rack in {folder} is in unit {unit}; start it with the \
+                 --unit-size of last time, or a new rack in another --dir"
+            );
+        }
+        let new = (0..nodes).find(|&node| kept.iter().all(|(known, _)| *known as usize != node));
+        if let (Some(node), None) = (new, self.members) {
+            bail!(
+                "-n {nodes}: the rack in {folder} has no node {node}; start it with --members {} too, and then \
+                 `minos rack add {node} {} --coordinator {folder}/{COORDINATOR}`",
+                kept.len(),
+                node / unit_size
+            );
+        }
+        Ok(())
+    }
+
     /// Looks whether all nodes' ports for native clients exist.
     fn check_native(&self) -> anyhow::Result<()> {
         let Some(native) = self.native else { return Ok(()) };
@@ -150,8 +185,8 @@ struct Up<'a> {
 /// A node's process.
 struct Node {
     process: Child,
-    /// When it ended.
-    ended: Option<Instant>,
+    /// When it is to be started again, if it has ended.
+    due: Option<Instant>,
 }
 
 /// A folder, removed at the end if it was made for this rack.
@@ -171,7 +206,7 @@ impl Drop for Folder {
 /// Runs a rack until a signal comes.
 pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
     if args.ends_with_parent {
-        end_with_parent()?;
+        end_with_parent(rustix::process::Signal::TERM)?;
     }
     ensure!((1..=NODES_MAX).contains(&args.nodes), "-n {}: expected 1 to {NODES_MAX}", args.nodes);
     ensure!(
@@ -180,6 +215,7 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
         args.base_port
     );
     args.check_native()?;
+    check_wishes(args.members, args.nodes, args.relieve)?;
     let unit_size = args.checked_unit_size()?;
     let stop = std::sync::Arc::default();
     // A terminal that is closed sends SIGHUP.
@@ -187,6 +223,7 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
         flag::register(*signal, std::sync::Arc::clone(&stop))?;
     }
     let folder = folder(args)?;
+    args.check_kept(&folder.path, unit_size)?;
     let peer = |node: usize| {
         let path = folder.path.join(format!("node-{node}"));
         let native = args.native(node).map(|address| format!("={address}")).unwrap_or_default();
@@ -216,8 +253,8 @@ fn coordinate(
         rack: NAME.to_owned(),
         listen: Address::Unix(folder.join(COORDINATOR)),
         secrets: Vec::new(),
-        keep: Keep::File(folder.join("directory")),
-        nodes: (0..args.members.unwrap_or(args.nodes).clamp(1, args.nodes)).map(node).collect(),
+        keep: Keep::File(folder.join(DIRECTORY)),
+        nodes: (0..args.members.unwrap_or(args.nodes)).map(node).collect(),
         micro_shards: MICRO_SHARDS,
         lease: args.rack_lease,
         // A node that ends is started again, with its items.
@@ -275,7 +312,7 @@ impl Up<'_> {
         let is_over = || stop.load(std::sync::atomic::Ordering::Relaxed);
         for node in 0..self.args.nodes {
             let process = self.start(node)?;
-            self.nodes.push(Node { process, ended: None });
+            self.nodes.push(Node { process, due: None });
         }
         while !is_over() {
             thread::sleep(LOOK_EVERY);
@@ -285,30 +322,32 @@ impl Up<'_> {
             }
             for node in 0..self.nodes.len() {
                 if !is_over() {
-                    self.look_after(node)?;
+                    self.look_after(node);
                 }
             }
         }
         Ok(())
     }
 
-    /// Starts a node again some time after its end.
-    fn look_after(&mut self, node: usize) -> anyhow::Result<()> {
+    /// Starts a node again some time after its end. The others go on where that fails: their items may be nowhere else.
+    fn look_after(&mut self, node: usize) {
         let now = Instant::now();
-        let entry = &mut self.nodes[node];
-        match entry.ended {
+        match self.nodes[node].due {
             None => {
-                if let Some(status) = entry.process.try_wait()? {
+                if let Ok(Some(status)) = self.nodes[node].process.try_wait() {
                     eprintln!("node {node} ended ({status}); it is started again");
-                    entry.ended = Some(now);
+                    self.nodes[node].due = Some(now + REST);
                 }
             }
-            Some(ended) if now.duration_since(ended) >= REST => {
-                self.nodes[node] = Node { process: self.start(node)?, ended: None };
-            }
+            Some(due) if due <= now => match self.start(node) {
+                Ok(process) => self.nodes[node] = Node { process, due: None },
+                Err(error) => {
+                    eprintln!("{error:#}; it is tried again");
+                    self.nodes[node].due = Some(Instant::now() + LONG_REST);
+                }
+            },
             Some(_) => {}
         }
-        Ok(())
     }
 
     /// Starts a node, and prints its address once it can be reached.

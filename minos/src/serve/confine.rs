@@ -225,16 +225,16 @@ mod tests {
             assert!(output.status.success() && said.contains("all refused"), "{said}");
             return;
         }
+        let [folder, link] =
+            ["test", "link"].map(|what| format!("/tmp/minos-sandbox-{what}-{}", std::process::id()));
         // The control: each works before.
-        let attempts = || {
+        let attempts = move || {
             [
                 Command::new("/bin/true").status().map(drop),
                 TcpListener::bind("127.0.0.1:0").map(drop),
                 UdpSocket::bind("127.0.0.1:0").map(drop),
-                std::fs::create_dir("/tmp/minos-sandbox-test")
-                    .and_then(|()| std::fs::remove_dir("/tmp/minos-sandbox-test")),
-                std::os::unix::fs::symlink("/", "/tmp/minos-sandbox-link")
-                    .and_then(|()| std::fs::remove_file("/tmp/minos-sandbox-link")),
+                std::fs::create_dir(&folder).and_then(|()| std::fs::remove_dir(&folder)),
+                std::os::unix::fs::symlink("/", &link).and_then(|()| std::fs::remove_file(&link)),
             ]
         };
         assert!(attempts().iter().all(Result::is_ok), "{:?}", attempts());

@@ -78,10 +78,7 @@ impl Transports {
         &self,
         config: ServerConfig,
         store: Arc<Engine<M>>,
-    ) -> Result<Server, StartError>
-    where
-        Engine<M>: Sync,
-    {
+    ) -> Result<Server, StartError> {
         match self {
             Self::Kernel => Server::start(config, store),
             #[cfg(feature = "dpdk")]

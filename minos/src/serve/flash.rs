@@ -1,6 +1,7 @@
 //! The options of flash below the memory, and the table on it.
 
 use std::{
+    fs::OpenOptions,
     path::{Path, PathBuf},
     str::FromStr,
     sync::Arc,
@@ -12,11 +13,14 @@ use clap::{Args, ValueEnum};
 use minos_base::{Clock, SizeText};
 use minos_device::{Device, FileOptions, OpenError};
 use minos_engine::{Opening, StoreConfig, TierConfig, Tiered};
-use minos_node::config::{Gathering, Promote, VectorWidth};
+use minos_node::{
+    config::{Gathering, Promote, VectorWidth},
+    settings::parse_time,
+};
 use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Recovered, Superblock};
 
-use super::values::{EngineKind, random_seed};
-use crate::{rate::parse_rate, time::parse_time};
+use super::values::{EngineKind, names, random_seed};
+use crate::rate::parse_rate;
 
 /// Longest time to wait for a device that another server has just left.
 const RELEASE_MAX: Duration = Duration::from_secs(2);
@@ -52,8 +56,8 @@ pub(crate) struct FlashOptions {
     flash_delay: Duration,
     /// When an item that is read comes to memory, if others would leave for it: with the first read, or the second in a
     /// while
-    #[arg(long, value_name = "READ", value_enum, default_value_t = PromoteAt::Second, requires = "flash")]
-    flash_promote: PromoteAt,
+    #[arg(long, value_name = "READ", default_value = "second", value_parser = names::<Promote>(Promote::NAMES), requires = "flash")]
+    pub(super) flash_promote: Promote,
     /// Bytes a second that are read from flash to find what rots, round and round; 0: none
     #[arg(long, value_name = "SIZE", default_value = "1m", value_parser = parse_rate, requires = "flash")]
     scrub_rate: u64,
@@ -94,22 +98,7 @@ enum Promise {
     Flush,
 }
 
-/// The read that brings an item to memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PromoteAt {
-    First,
-    Second,
-}
-
 impl FlashOptions {
-    /// When an item that is read comes to memory.
-    pub(super) fn promote(&self) -> Promote {
-        match self.flash_promote {
-            PromoteAt::First => Promote::First,
-            PromoteAt::Second => Promote::Second,
-        }
-    }
-
     /// How reads are gathered.
     pub(super) fn gathering(&self) -> Gathering {
         Gathering { width: self.flash_width, delay: self.flash_delay }
@@ -140,7 +129,9 @@ impl FlashOptions {
         let name = format!("--flash {}", flash.path.display());
         let file = FileOptions { size_bytes: flash.size_bytes, create: true, ..FileOptions::default() };
         let device = open_soon(&flash.path, &file).with_context(|| name.clone())?;
-        let (table, is_new) = self.table(&device, above).with_context(|| name.clone())?;
+        let fixed_bytes = is_fixed.then_some(config.value_bytes_max);
+        let table = self.table((&device, &flash.path), above, fixed_bytes);
+        let (table, is_new) = table.with_context(|| name.clone())?;
         let options = self.tier_options(above.engine);
         let make = |superblock: &Superblock| {
             let room = if is_fixed { u64::MAX } else { minos_tier::value_bytes_max(&superblock.layout) };
@@ -166,7 +157,7 @@ impl FlashOptions {
             // What memory has lost may have been newer.
             tracing::warn!("{name}: it begins without items, because the memory above it is gone");
             let format = Format { table: random_seed(), seed: random_seed(), ..format_of(table) };
-            minos_tier::format(&device, &format).with_context(|| name.clone())?;
+            make_table(&device, &format, fixed_bytes).with_context(|| name.clone())?;
         }
         let clock = table.map_or_else(Clock::new, |table| Clock::with_zero_at(table.clock_zero_unix_s));
         let opened = minos_tier::open(&device, &options, clock.seconds(), |superblock| {
@@ -184,8 +175,13 @@ impl FlashOptions {
     }
 
     /// The table on the device, and whether it is new: one is made where the user asks for it, or in a file that is new.
-    /// `None` if it cannot be read: opening it says why.
-    fn table(&self, device: &Device, above: Above) -> anyhow::Result<(Option<Superblock>, bool)> {
+    /// `None` if it cannot be read: opening it says why. One that is made has room for values of so many bytes.
+    fn table(
+        &self,
+        (device, path): (&Device, &Path),
+        above: Above,
+        fixed_bytes: Option<u64>,
+    ) -> anyhow::Result<(Option<Superblock>, bool)> {
         if !self.flash_format && !device.facts().was_created {
             return match minos_tier::inspect(device)? {
                 Contents::Empty => bail!("there is no table; --flash-format makes one"),
@@ -204,7 +200,7 @@ impl FlashOptions {
             clock_zero_unix_s: Clock::new().zero_unix_s(),
             segment_bytes: segment_bytes(device.geometry().capacity_bytes),
         };
-        let table = minos_tier::format(device, &format)?;
+        let table = make_table(device, &format, fixed_bytes).inspect_err(|_| empty_if_new(device, path))?;
         tracing::info!("made an empty table");
         Ok((Some(table), true))
     }
@@ -288,6 +284,23 @@ fn open_soon(path: &Path, options: &FileOptions) -> Result<Device, OpenError> {
             }
             opened => return opened,
         }
+    }
+}
+
+/// Makes a table, if it has room for values of so many bytes.
+fn make_table(device: &Device, format: &Format, value_bytes: Option<u64>) -> anyhow::Result<Superblock> {
+    if let Some(bytes) = value_bytes {
+        minos_tier::check_value(bytes, &format.superblock(device)?.layout)?;
+    }
+    Ok(minos_tier::format(device, format)?)
+}
+
+/// Empties a file that was made for a table which was not: the next start may make one.
+fn empty_if_new(device: &Device, path: &Path) {
+    if device.facts().was_created
+        && let Err(error) = OpenOptions::new().write(true).truncate(true).open(path)
+    {
+        tracing::warn!(%error, "{} is left without a table", path.display());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use minos_base::{Clock, SizeText};
 use minos_engine::{Engine, Mode, StoreConfig};
 
@@ -20,9 +20,14 @@ pub(super) fn open<M: Mode>(
     }
     let store = match &options.region {
         Some(place) => {
-            let opened = Engine::<M>::open(config);
-            // The cause was logged.
-            opened.with_context(|| format!("--region {place}"))?.0
+            let name = || format!("--region {place}");
+            let (store, _) = Engine::<M>::open(config).with_context(name)?;
+            if options.hash_seed.is_some_and(|seed| seed != store.hash_seed()) {
+                // Its own server finds it as it was.
+                store.close().with_context(name)?;
+                bail!("{}: its table hashes keys otherwise (--hash-seed): it is another server's", name());
+            }
+            store
         }
         None => Engine::create(config).with_context(|| format!("cannot make the {}", M::NAME))?,
     };

@@ -4,6 +4,7 @@ mod available;
 mod config_file;
 mod confine;
 mod dpdk;
+mod fabric;
 mod flash;
 mod memory;
 mod native;
@@ -12,6 +13,7 @@ mod options;
 pub(crate) mod rack;
 mod region;
 mod security;
+mod signals;
 mod upgrade;
 mod values;
 mod watch;
@@ -19,34 +21,34 @@ mod watch;
 use std::{io::Write, sync::Arc};
 
 use minos_engine::{
-    AnyWriter, CacheMode, Crcw, Engine, Mode, StoreConfig, StoreMode, ThreadCrew, ThreadErew, position::Wide,
+    Access, CacheMode, Crcw, Crew, Engine, Erew, Mode, StoreConfig, StoreMode, position::Wide,
 };
-use minos_node::{Server, ServerConfig, StartError, Stop, config::Verbosity};
-use signal_hook::{
-    consts::{SIGHUP, SIGUSR2, TERM_SIGNALS},
-    iterator::Signals,
-};
+use minos_net::is_upgrade;
+use minos_node::{Server, ServerConfig, StartError, config::Verbosity};
 
 pub(crate) use available::memory_of_machine;
 pub(crate) use options::ServeOptions;
-pub(crate) use values::random_seed;
+pub(crate) use values::{AccessMode, random_seed};
 #[cfg(feature = "lab")]
-pub(crate) use values::{Evict, Order, Switch, parse_backing};
+pub(crate) use values::{Evict, Switch, names, parse_backing};
 
 use crate::{admin::Reserved, rack::end_with_parent};
 use flash::{Above, FlashPath};
 use region::Watch;
-use security::Reload;
+use signals::Heeding;
 use upgrade::Upgrade;
-use values::{AccessMode, EngineKind};
+use values::EngineKind;
 
 /// Starts a server and serves until a signal or a client asks it to stop.
 pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::Result<()> {
-    let options = match &options.config {
+    signals::ignore_early()?;
+    let mut options = match &options.config {
         // The arguments after `minos serve` are parsed again, together with the file.
         Some(path) => config_file::merged(path, &std::env::args_os().skip(2).collect::<Vec<_>>())?,
         None => options.clone(),
     };
+    // The table has the items of the program before.
+    options.flash.flash_format &= !is_upgrade();
     let (mut server_config, store_config) = options.configs()?;
     server_config.verbosity = verbosity;
     if let Some(flash) = &options.flash.flash {
@@ -54,22 +56,18 @@ pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::
     }
     let serve = match options.access {
         AccessMode::Crcw => serve_in::<Crcw>,
-        AccessMode::Crew => serve_in::<ThreadCrew>,
-        AccessMode::Erew => serve_in::<ThreadErew>,
+        AccessMode::Crew => serve_in::<Crew>,
+        AccessMode::Erew => serve_in::<Erew>,
     };
     serve(&options, server_config, &store_config)
 }
 
 /// Serves a table in the access mode `W`.
-fn serve_in<W: AnyWriter + Copy + Eq>(
+fn serve_in<W: Access + Copy + Eq>(
     options: &ServeOptions,
     server_config: ServerConfig,
     store_config: &StoreConfig,
-) -> anyhow::Result<()>
-where
-    Engine<CacheMode<Wide, W>>: Send + Sync,
-    Engine<StoreMode<W>>: Send + Sync,
-{
+) -> anyhow::Result<()> {
     match options.engine {
         EngineKind::Cache => serve::<CacheMode<Wide, W>>(options, server_config, store_config),
         EngineKind::Store => serve::<StoreMode<W>>(options, server_config, store_config),
@@ -81,20 +79,18 @@ fn serve<M: Mode>(
     options: &ServeOptions,
     mut server_config: ServerConfig,
     store_config: &StoreConfig,
-) -> anyhow::Result<()>
-where
-    Engine<M>: Sync,
-{
+) -> anyhow::Result<()> {
     let (store, clock) = memory::open::<M>(options, store_config)?;
     server_config.clock = clock;
     let watch = Watch::start(&store_config.backing, &store)?;
     let transports = options.native.transports()?;
     let start = |config| transports.start(config, Arc::clone(&store));
-    let upgrade = serve_until_stopped(options, server_config, start)?;
+    let upgrade = Upgrade::new(options, lasting(&store));
+    let heeding = serve_until_stopped(options, server_config, upgrade, start)?;
     drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
-    upgrade.run_if_asked();
+    heeding.end();
     Ok(())
 }
 
@@ -106,7 +102,7 @@ fn serve_above_flash(
     store_config: &StoreConfig,
 ) -> anyhow::Result<()> {
     server_config.gathering = options.flash.gathering();
-    server_config.promote = options.flash.promote();
+    server_config.promote = options.flash.flash_promote;
     let is_fixed = options.max_item_size.is_some();
     let above = Above {
         engine: options.engine,
@@ -122,32 +118,39 @@ fn serve_above_flash(
     let watch = Watch::start(&store_config.backing, &store)?;
     let transports = options.native.transports()?;
     let start = |config| transports.start_above_flash(config, keeper);
-    let upgrade = serve_until_stopped(options, server_config, start)?;
+    let upgrade = Upgrade::new(options, lasting(&store));
+    let heeding = serve_until_stopped(options, server_config, upgrade, start)?;
     drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
-    upgrade.run_if_asked();
+    heeding.end();
     Ok(())
 }
 
-/// Starts a server, and waits until a signal or a client has stopped it. Returns the upgrade that may have been asked for.
+/// Tells whether the items outlive the process. The table may be closed meanwhile.
+fn lasting<M: Mode>(store: &Arc<Engine<M>>) -> impl Fn() -> bool + use<M> {
+    let store = Arc::downgrade(store);
+    move || store.upgrade().is_some_and(|store| store.is_lasting())
+}
+
+/// Starts a server, and waits until a signal or a client has stopped it.
 fn serve_until_stopped(
     options: &ServeOptions,
     mut config: ServerConfig,
+    upgrade: Upgrade,
     start: impl FnOnce(ServerConfig) -> Result<Server, StartError>,
-) -> anyhow::Result<Arc<Upgrade>> {
+) -> anyhow::Result<Heeding> {
     // Set up before any client can find the server and stop it.
-    let signals = Signals::new(TERM_SIGNALS.iter().chain(&[SIGUSR2, SIGHUP]))?;
-    let upgrade = Arc::new(Upgrade::new(options));
+    let signals = signals::heeded()?;
     let reload = options.security.files(&config);
     if options.rack.ends_with_parent {
-        end_with_parent()?;
+        end_with_parent(signals::ORPHANED)?;
     }
     let admin = Reserved::take(&options.admin, config.tls.as_ref().map(|tls| &tls.acceptor))?;
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
     let server = start(config)?;
-    heed_signals(signals, server.stop(), (reload, Arc::clone(&upgrade)))?;
+    let heeding = Heeding::begin(signals, &server, (reload, upgrade))?;
     // It holds a reference to the store, and ends with this function.
     let _admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
     // Before the line for which scripts wait.
@@ -155,7 +158,7 @@ fn serve_until_stopped(
     announce(&server, options, admin_address.as_deref())?;
     upgrade::tell_unused();
     server.join()?;
-    Ok(upgrade)
+    Ok(heeding)
 }
 
 /// Prints the addresses, for people and for scripts that wait for them.
@@ -180,37 +183,5 @@ fn announce(server: &Server, options: &ServeOptions, admin: Option<&str>) -> std
         poll = %options.poll,
         "serving"
     );
-    Ok(())
-}
-
-/// Stops the server on SIGTERM and SIGINT, where a second one ends the process at once, and for an upgrade on SIGUSR2;
-/// reads files again on SIGHUP.
-fn heed_signals(
-    mut signals: Signals,
-    stop: &Arc<Stop>,
-    (reload, upgrade): (Option<Reload>, Arc<Upgrade>),
-) -> std::io::Result<()> {
-    let stop = Arc::clone(stop);
-    std::thread::Builder::new().name("minos-signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
-            if signal == SIGHUP {
-                // It ends neither memcached nor Redis.
-                match &reload {
-                    Some(reload) => reload.run(),
-                    None => tracing::info!("SIGHUP: there is no file to read again"),
-                }
-                continue;
-            }
-            if stop.is_requested() {
-                tracing::warn!(signal, "a second signal: ending at once");
-                std::process::exit(1);
-            }
-            if signal == SIGUSR2 && !upgrade.ask() {
-                continue;
-            }
-            tracing::info!(signal, "stopping");
-            stop.request();
-        }
-    })?;
     Ok(())
 }

@@ -6,13 +6,13 @@ use anyhow::bail;
 use clap::Args;
 use minos_base::SizeText;
 use minos_net::Address;
-use minos_node::config::NativeConfig;
+use minos_node::{config::NativeConfig, settings::parse_time};
 
 use super::{
     dpdk::{DpdkArgs, Transports},
     values::{NativePort, Switch, name_of},
 };
-use crate::{secret::read_all, time::parse_time};
+use crate::secret::read_all;
 
 /// The options of `minos serve` for the native datagram protocol.
 #[derive(Args, Clone, Debug)]
@@ -61,8 +61,11 @@ pub(crate) struct NativeOptions {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time)]
     native_transfer_timeout: Duration,
     /// Sessions at a time: clients that use exactly-once operations, or a secret
-    #[arg(long, value_name = "N", default_value_t = 1024)]
+    #[arg(long, value_name = "N", default_value_t = 4096)]
     native_sessions: usize,
+    /// Sessions of clients at one address
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    native_sessions_per_address: usize,
     /// File with secrets as `minos secret` prints them, one a line: clients must know one of them, and
     /// datagrams are sealed with it
     #[arg(long, value_name = "PATH")]
@@ -101,6 +104,7 @@ impl NativeOptions {
             send_client_bytes: self.native_send_client.0,
             transfer_timeout: self.native_transfer_timeout,
             sessions: self.native_sessions,
+            sessions_per_source: self.native_sessions_per_address,
             secrets,
             receive_buffer_bytes: self.native_receive_buffer.0 as usize,
             ..NativeConfig::new(address)

@@ -14,12 +14,10 @@ use super::{
     rack::{RackOptions, Serves},
     region::RegionPlace,
     security::{ClientAddress, SecurityOptions},
-    values::{
-        AccessMode, EngineKind, Evict, Io, Order, Switch, designs, name_of, names, parse_backing, random_seed,
-    },
+    values::{AccessMode, EngineKind, Evict, Switch, designs, name_of, names, parse_backing, random_seed},
     watch::WatchOptions,
 };
-use crate::{admin::AdminOptions, time::parse_time};
+use crate::admin::AdminOptions;
 use clap::{
     Args,
     builder::{OsStringValueParser, TypedValueParser},
@@ -29,7 +27,8 @@ use minos_engine::{Backing, CHAIN_BUCKETS_MAX, StoreConfig};
 use minos_net::Address;
 use minos_node::{
     ServerConfig,
-    config::{Design, Placement, PollMode},
+    config::{Design, LargeOrder, Placement, PollMode},
+    settings::parse_time,
 };
 use minos_sched::{Cost, Threshold};
 
@@ -102,9 +101,6 @@ pub(crate) struct ServeOptions {
     /// How an idle worker waits for requests
     #[arg(long, default_value = "adaptive", value_parser = names::<PollMode>(PollMode::NAMES), help_heading = "Workers")]
     pub(crate) poll: PollMode,
-    /// How sockets are polled; auto is epoll
-    #[arg(long, value_enum, default_value_t = Io::Auto, help_heading = "Workers")]
-    pub(crate) io: Io,
 
     /// Design, which decides the worker that executes a request [default: size-aware, keyhash with --access crew or erew]
     #[arg(long, value_parser = designs(), help_heading = "Policy")]
@@ -186,18 +182,12 @@ pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) watch: WatchOptions,
 
-    /// Sampling of sizes: count one request in K
-    #[arg(long, value_name = "K", default_value_t = 1, help_heading = "Research")]
-    pub(crate) sample: u32,
     /// Order in which a large worker serves its requests; fifo runs each to completion
-    #[arg(long, value_enum, default_value_t = Order::Shortest, help_heading = "Research")]
-    pub(crate) large_order: Order,
+    #[arg(long, default_value = "shortest", value_parser = names::<LargeOrder>(LargeOrder::NAMES), help_heading = "Research")]
+    pub(crate) large_order: LargeOrder,
     /// Longest wait for a slice, with --large-order shortest
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = parse_time, help_heading = "Research")]
     pub(crate) large_wait_max: Duration,
-    /// Longest time a worker spins before it sleeps, with --poll adaptive
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = parse_time, help_heading = "Research")]
-    pub(crate) spin_max: Duration,
     /// Keys of a burst that are prefetched together; 1 is no prefetching
     #[arg(long, value_name = "N", default_value_t = BURST_MAX as u64, value_parser = clap::value_parser!(u64).range(1..=BURST_MAX as u64), help_heading = "Research")]
     pub(crate) prefetch_depth: u64,
@@ -232,6 +222,9 @@ impl ServeOptions {
         };
         server.rack = self.rack.config(others)?;
         let mut store = self.store_config();
+        if let Some(rack) = &mut server.rack {
+            self.rack.rack_fabric.lend(rack, &mut store)?;
+        }
         let placement = self.numa.placement(self.workers());
         store.memory_nodes = self.memory_nodes(&placement, &store.backing);
         server.store_settings.extend(self.numa.settings(&placement));
@@ -244,7 +237,7 @@ impl ServeOptions {
         self.memory.unwrap_or_else(|| memory_default(Available::read()))
     }
 
-    /// The addresses for memcached clients.
+    /// The design in force at the start, as given or by `--access`.
     pub(crate) fn dispatch(&self) -> Design {
         self.dispatch.unwrap_or(match self.access {
             AccessMode::Crcw => Design::SizeAware,
@@ -252,6 +245,7 @@ impl ServeOptions {
         })
     }
 
+    /// The addresses for memcached clients.
     fn memcached(&self) -> Vec<Address> {
         if self.memcached.is_empty() {
             return vec![Address::Tcp(MEMCACHED)];
@@ -261,11 +255,6 @@ impl ServeOptions {
 
     fn refuse_what_is_not_there(&self) -> anyhow::Result<()> {
         let missing = [
-            (
-                self.io == Io::Uring,
-                "--io uring: removed for TCP in 0.1.0 (November 2026), because it saved less than 15 % of the \
-                 server's processor time (docs/performance.md). Use --io epoll",
-            ),
             (
                 self.access != AccessMode::Crcw && self.flash.flash.is_some(),
                 "--access erew and crew: the thread that moves items to flash changes partitions, which are workers' \
@@ -294,8 +283,20 @@ impl ServeOptions {
                 "--rack: other nodes read this one's memory; use --region, or --backing memfd",
             ),
             (
+                self.rack.rack_fabric.is_ucx()
+                    && (self.region.is_some()
+                        || self.flash.flash.is_some()
+                        || !matches!(self.backing, None | Some(Backing::Auto))),
+                "--rack-fabric ucx: UCX has memory of its own, which ends with the process; it goes without --region, \
+                 --backing and --flash",
+            ),
+            (
                 self.security.is_sandboxed() && self.rack.rack.is_some(),
                 "--sandbox: a node of a rack opens sockets and memory of others while it serves; it goes without --rack",
+            ),
+            (
+                self.security.changes_user() && self.rack.has_private_sockets(),
+                "--user: the sockets between nodes would stay root's; start each node as that user, or use IP:PORT in --peers",
             ),
             (
                 self.engine == EngineKind::Store && (self.evict.is_some() || self.large_reserve.is_some()),
@@ -316,17 +317,15 @@ impl ServeOptions {
         config.control.threshold = self.threshold;
         config.control.cost = self.cost;
         config.control.alpha = self.alpha;
-        config.control.sample_one_in = self.sample;
         config.dispatch = self.dispatch();
         config.handoff_workers = self.handoff_workers;
         config.epoch = self.epoch;
         config.steal = self.steal == Switch::On;
-        config.large_order = self.large_order.into();
+        config.large_order = self.large_order;
         config.large_wait_max = self.large_wait_max;
         config.slice_bytes = self.slice.0 as usize;
         config.ring_capacity = self.ring_size;
         config.poll = self.poll;
-        config.spin_max = self.spin_max;
         config.pin = self.pin == Switch::On;
         config.connections_max = self.max_connections;
         config.idle_timeout = (!self.idle_timeout.is_zero()).then_some(self.idle_timeout);

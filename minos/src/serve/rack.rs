@@ -8,12 +8,16 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
 use minos_net::Address;
-use minos_node::config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode, uniques};
+use minos_node::{
+    config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackFabric, RackNode, uniques},
+    settings::parse_time,
+};
 
-use crate::{secret::read_all, time::parse_time};
+use super::fabric::Fabric;
+use crate::secret::read_all;
 
 /// The options of `minos serve` for a node of a rack.
 #[derive(Args, Clone, Debug)]
@@ -34,6 +38,10 @@ pub(crate) struct RackOptions {
     /// are sealed with the first. Needed if one of --peers is IP:PORT
     #[arg(long, value_name = "PATH", requires = "rack")]
     rack_secret: Option<PathBuf>,
+    /// By what the nodes of a unit read each other's memory, the same at all nodes: those of one machine map it (mapped), or
+    /// by UCX (ucx), over all transports or these, as in UCX_TLS
+    #[arg(long, value_name = "mapped|ucx[:TRANSPORTS]", default_value_t, requires = "rack")]
+    pub(super) rack_fabric: Fabric,
     /// Stop when the process ends that has started this one
     #[arg(long, hide = true)]
     pub(super) ends_with_parent: bool,
@@ -90,6 +98,20 @@ impl Peer {
     }
 }
 
+/// Looks whether each node is at a place of its own.
+///
+/// # Errors
+/// Names two that are not.
+pub(crate) fn check_peers(peers: &[Peer]) -> anyhow::Result<()> {
+    for (number, peer) in peers.iter().enumerate() {
+        let twin = peers[..number].iter().position(|other| other.address == peer.address);
+        if let Some(twin) = twin {
+            bail!("--peers: nodes {twin} and {number} are both at {}", peer.address);
+        }
+    }
+    Ok(())
+}
+
 impl FromStr for Peer {
     type Err = String;
 
@@ -128,7 +150,7 @@ impl RackOptions {
             "--coordinator and --durability: a node that loses its memory begins without items, also on flash. Use \
              --durability none"
         );
-        self.check_native(node, serves.native)?;
+        self.check_peers(node, serves.native)?;
         let nodes = self.peers.iter().cloned();
         let nodes = nodes.map(|Peer { unit, address, native }| RackNode { unit, address, native });
         let file = self.rack_secret.as_deref();
@@ -158,11 +180,13 @@ impl RackOptions {
                 },
             }),
             secrets,
+            fabric: RackFabric::Mapped,
         }))
     }
 
-    /// Native clients must find all nodes or none, and each where it is served.
-    fn check_native(&self, node: usize, served: Option<SocketAddr>) -> anyhow::Result<()> {
+    /// Each node has a place of its own. Native clients must find all nodes or none, and each where it is served.
+    fn check_peers(&self, node: usize, served: Option<SocketAddr>) -> anyhow::Result<()> {
+        check_peers(&self.peers)?;
         for (number, peer) in self.peers.iter().enumerate() {
             ensure!(
                 peer.native.is_some() == served.is_some(),
@@ -182,6 +206,11 @@ impl RackOptions {
             );
         }
         Ok(())
+    }
+
+    /// True if nodes find each other at Unix sockets, which are for the user alone who has made them.
+    pub(super) fn has_private_sockets(&self) -> bool {
+        self.peers.iter().any(|peer| matches!(peer.address, Address::Unix(_)))
     }
 
     /// Micro-shards whose owners the memory shows.

@@ -96,10 +96,7 @@ impl Watch {
     ///
     /// # Errors
     /// No thread or descriptor is left.
-    pub(super) fn start<M: Mode>(backing: &Backing, store: &Arc<Engine<M>>) -> anyhow::Result<Option<Self>>
-    where
-        Engine<M>: Send + Sync,
-    {
+    pub(super) fn start<M: Mode>(backing: &Backing, store: &Arc<Engine<M>>) -> anyhow::Result<Option<Self>> {
         let Backing::Kept(kept) = backing else { return Ok(None) };
         let (end, store) = (kept.end()?, Arc::downgrade(store));
         let (stop, stopped) = UnixStream::pair()?;

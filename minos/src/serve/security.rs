@@ -14,16 +14,14 @@ use minos_net::{Address, ParseAddressError};
 use minos_node::{
     ServerConfig,
     config::{Acceptor, AccessConfig, AfterBind, Authority, TlsConfig, TlsFiles, read_users},
+    settings::parse_time,
 };
 
 use super::{
     confine::{self, Unprivileged},
     values::Switch,
 };
-use crate::{
-    secret::{random, warn_if_others_may_read},
-    time::parse_time,
-};
+use crate::secret::{random, warn_if_others_may_read};
 
 /// The options of `minos serve` about who may connect.
 #[derive(Args, Clone, Debug)]
@@ -116,7 +114,7 @@ impl SecurityOptions {
 
     /// True if the process gives up rights once it has started.
     pub(crate) fn is_confined(&self) -> bool {
-        self.user.is_some() || self.sandbox == Switch::On
+        self.changes_user() || self.is_sandboxed()
     }
 
     /// Refuses to serve strangers, unless that is what the operator wants; warns of them then.
@@ -181,6 +179,11 @@ impl SecurityOptions {
             tracing::info!("the process is confined to the system calls that it needs");
         }
         Ok(())
+    }
+
+    /// True if the process becomes another user.
+    pub(crate) fn changes_user(&self) -> bool {
+        self.user.is_some()
     }
 
     /// True if the process gives up system calls.

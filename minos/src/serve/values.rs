@@ -7,7 +7,7 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 use minos_engine::{Backing, Eviction};
-use minos_node::config::{Design, LargeOrder};
+use minos_node::config::Design;
 
 /// An option that is on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -22,16 +22,6 @@ pub(crate) enum NativePort {
     Udp,
     Xdp,
     Dpdk,
-}
-
-/// How sockets are polled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Io {
-    Auto,
-    Epoll,
-    /// Removed; kept to give a clear error.
-    #[value(hide = true)]
-    Uring,
 }
 
 /// The reaction to full memory.
@@ -73,22 +63,6 @@ pub(crate) enum AccessMode {
     Erew,
 }
 
-/// Order of large transfers on one worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Order {
-    Shortest,
-    Fifo,
-}
-
-impl From<Order> for LargeOrder {
-    fn from(order: Order) -> Self {
-        match order {
-            Order::Shortest => Self::Shortest,
-            Order::Fifo => Self::Fifo,
-        }
-    }
-}
-
 /// An unpredictable seed, so that nobody can choose keys that all fall into one bucket.
 pub(crate) fn random_seed() -> u64 {
     // The standard library's defence against the same attack.
@@ -101,7 +75,7 @@ pub(super) fn name_of(value: impl ValueEnum) -> String {
 }
 
 /// Parses one of `names`, and lists them in the help.
-pub(super) fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
+pub(crate) fn names<T>(names: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
     T: std::str::FromStr<Err = String> + Clone + Send + Sync + 'static,
 {

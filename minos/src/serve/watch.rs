@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use minos_node::config::WatchConfig;
-
-use crate::time::parse_time_or_never;
+use minos_node::{config::WatchConfig, settings::parse_time_or_never};
 
 /// What is observed of requests.
 #[derive(Args, Clone, Debug)]

@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use minos_node::settings::parse_time;
 use ratatui::{
     Terminal,
     backend::TestBackend,
@@ -22,7 +23,6 @@ use self::view::{Answers, Now};
 use crate::{
     client::show,
     ctl::{http::Question, server::AdminServer},
-    time::parse_time,
 };
 
 /// Show a running server live: latencies of small and large requests, workers, memory, and which keys are hot or large.

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Read, Write},
-    net::TcpStream,
+    net::{TcpStream, ToSocketAddrs},
     thread,
     time::Duration,
 };
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
-use super::{Item, Sink, Source, unix_ms};
+use super::{BATCH_BYTES, Item, Sink, Source, password_of_environment, unix_ms};
 
 /// Longest key on the wire, in bytes.
 const KEY_BYTES_MAX: usize = 250;
@@ -28,20 +28,60 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Relative expiries end here: memcached takes larger numbers for seconds since 1970.
 const RELATIVE_MAX_S: u64 = 60 * 60 * 24 * 30;
 
+/// The reply to everything before a login, memcached's too.
+const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated";
+
 /// A connection.
 pub(crate) struct Connection {
     reader: BufReader<TcpStream>,
     line: Vec<u8>,
 }
 
+/// The name and password in a server's address, as far as they are there, and the rest of it.
+pub(crate) fn place_of(address: &str) -> (Option<(&str, Option<&str>)>, &str) {
+    let Some((login, place)) = address.rsplit_once('@') else { return (None, address) };
+    let login = login.split_once(':').map_or((login, None), |(name, password)| (name, Some(password)));
+    (Some(login), place)
+}
+
+/// A stream to one of the addresses of HOST:PORT.
+fn connected(place: &str, patience: Duration) -> io::Result<TcpStream> {
+    let mut last = Err(io::ErrorKind::NotFound.into());
+    for address in place.to_socket_addrs()? {
+        last = TcpStream::connect_timeout(&address, patience);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
 impl Connection {
-    /// Connects. A server that says nothing for `patience` has failed.
+    /// Connects, and logs in if the server asks for that. A server that says nothing for `patience` has failed.
     pub(crate) fn open(address: &str, patience: Duration) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).context("cannot connect")?;
+        let (login, place) = place_of(address);
+        let stream = connected(place, patience).context("cannot connect")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
-        Ok(Self { reader: BufReader::with_capacity(64 << 10, stream), line: Vec::new() })
+        let mut connection = Self { reader: BufReader::with_capacity(64 << 10, stream), line: Vec::new() };
+        connection.send(b"version\r\n")?;
+        // Without users it would store the password.
+        if connection.line()? == UNAUTHENTICATED {
+            let (name, password) = login.context("the server has users: say memcached://USER@HOST:PORT")?;
+            let password = password.map_or_else(password_of_environment, |said| Ok(said.to_owned()))?;
+            connection.log_in(name, &password)?;
+        }
+        Ok(connection)
+    }
+
+    /// Says who the client is, as with memcached: the first value is a name and a password.
+    fn log_in(&mut self, name: &str, password: &str) -> anyhow::Result<()> {
+        let value = format!("{name} {password}");
+        self.send(format!("set login 0 0 {}\r\n{value}\r\n", value.len()).as_bytes())?;
+        let line = self.line()?;
+        ensure!(line == b"STORED", "the server refuses {name}: {}", String::from_utf8_lossy(line));
+        Ok(())
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
@@ -75,6 +115,8 @@ pub(super) struct MemcachedSource {
     /// Is asked for values.
     values: Connection,
     has_ended: bool,
+    /// Keys of the list that no command can name: the protocol's keys are shorter, once they are encoded.
+    nameless: u64,
 }
 
 impl MemcachedSource {
@@ -86,7 +128,7 @@ impl MemcachedSource {
             // The first line alone tells whether there is a list.
             let first = keys.reader.fill_buf()?;
             if first.starts_with(b"key=") || first.starts_with(b"END") {
-                return Ok(Self { keys, values, has_ended: false });
+                return Ok(Self { keys, values, has_ended: false, nameless: 0 });
             }
             if !first.starts_with(b"BUSY") {
                 let line = String::from_utf8_lossy(keys.line()?).into_owned();
@@ -97,18 +139,26 @@ impl MemcachedSource {
         bail!("another client is listing the server's keys")
     }
 
-    /// The next keys of the list.
+    /// The next keys of the list whose values are asked for together.
     fn next_keys(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
-        let mut keys = Vec::new();
-        while keys.len() < KEYS_AT_ONCE {
+        let (mut keys, mut bytes) = (Vec::new(), 0);
+        while keys.len() < KEYS_AT_ONCE && bytes < BATCH_BYTES {
             let line = self.keys.line()?;
             if line == b"END" {
                 self.has_ended = true;
                 break;
             }
-            let word = line.split(|&byte| byte == b' ').next().unwrap_or_default();
-            let encoded = word.strip_prefix(b"key=").context("a line of the list names no key")?;
-            keys.push(decoded(encoded).context("a key of the list is badly encoded")?);
+            let mut words = line.split(|&byte| byte == b' ');
+            let encoded = words.next().and_then(|word| word.strip_prefix(b"key="));
+            let encoded = encoded.context("a line of the list names no key")?;
+            let key = decoded(encoded).context("a key of the list is badly encoded")?;
+            let size = words.find_map(|word| word.strip_prefix(b"size="));
+            bytes += size.and_then(|size| std::str::from_utf8(size).ok()?.parse::<u64>().ok()).unwrap_or(0);
+            if is_nameable(&key) {
+                keys.push(key);
+            } else {
+                self.nameless += 1;
+            }
         }
         Ok(keys)
     }
@@ -155,6 +205,14 @@ impl Source for MemcachedSource {
         }
         Ok(Some(items))
     }
+
+    fn left_out(&self) -> Option<String> {
+        let Self { nameless, .. } = self;
+        let text = format!(
+            "{nameless} keys left out that memcached's protocol cannot name: copy them from redis://"
+        );
+        (*nameless > 0).then_some(text)
+    }
 }
 
 /// Stores items.
@@ -166,7 +224,7 @@ impl MemcachedSink {
     }
 
     /// Sends stores that answer only if they fail. Returns the reasons of failures.
-    fn store(&mut self, items: &[Item]) -> anyhow::Result<Vec<String>> {
+    fn store(&mut self, items: &[&Item]) -> anyhow::Result<Vec<String>> {
         let mut request = Vec::new();
         for item in items {
             let (word, flag) = word_of(&item.key);
@@ -190,9 +248,8 @@ impl MemcachedSink {
 
 impl Sink for MemcachedSink {
     fn put(&mut self, items: &[Item]) -> anyhow::Result<Vec<String>> {
-        let (good, bad): (Vec<_>, Vec<_>) =
-            items.iter().cloned().partition(|item| (1..=KEY_BYTES_MAX).contains(&word_of(&item.key).0.len()));
-        let reason = |item: Item| {
+        let (good, bad): (Vec<_>, Vec<_>) = items.iter().partition(|item| is_nameable(&item.key));
+        let reason = |item: &Item| {
             let start = String::from_utf8_lossy(&item.key[..item.key.len().min(40)]).into_owned();
             format!("a key of {} bytes that memcached's protocol cannot name: {start:?}", item.key.len())
         };
@@ -200,7 +257,7 @@ impl Sink for MemcachedSink {
         let mut rest = &good[..];
         while !rest.is_empty() {
             let mut bytes = 0;
-            let fits = |item: &&Item| {
+            let fits = |item: &&&Item| {
                 let fits = bytes < SENT_BYTES_MAX;
                 bytes += item.value.len();
                 fits
@@ -219,6 +276,11 @@ pub(crate) fn word_of(key: &[u8]) -> (Vec<u8>, &'static [u8]) {
         return (key.to_vec(), b"");
     }
     (BASE64_STANDARD.encode(key).into_bytes(), b" b")
+}
+
+/// True if a command can name the key.
+fn is_nameable(key: &[u8]) -> bool {
+    (1..=KEY_BYTES_MAX).contains(&word_of(key).0.len())
 }
 
 /// An expiry so long from now, as a client writes it.

@@ -5,25 +5,35 @@ mod memcached;
 mod redis;
 
 use std::{
+    env,
+    ffi::OsStr,
     fmt,
     path::PathBuf,
-    str::FromStr,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context, ensure};
-use clap::Args;
+use clap::{
+    Arg, Args, Command,
+    builder::{TypedValueParser, ValueParserFactory},
+    error::ErrorKind,
+};
 
 use file::{DumpReader, DumpWriter};
-pub(crate) use memcached::{Connection, PATIENCE, exptime_of_ttl, word_of};
+pub(crate) use memcached::{Connection, PATIENCE, exptime_of_ttl, place_of, word_of};
 use memcached::{MemcachedSink, MemcachedSource};
 use redis::RedisSource;
+pub(crate) use redis::connect_redis;
 
 /// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(2);
 /// Items that are refused with a line each.
 const REFUSALS_TOLD: u64 = 10;
+/// A batch ends with the item that makes it so large, in bytes of values.
+const BATCH_BYTES: u64 = 4 << 20;
 pub(crate) const DEFAULT_SERVER: &str = "memcached://127.0.0.1:11211";
+/// Names the password of users whose URL has none: anybody may list the arguments of processes.
+const PASSWORD_VARIABLE: &str = "MINOS_PASSWORD";
 
 /// An item on its way.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,30 +71,62 @@ trait Sink {
 /// A server as URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
-    /// HOST:PORT.
+    /// HOST:PORT, perhaps behind USER:PASSWORD@.
     Memcached(String),
     /// The whole URL.
     Redis(String),
 }
 
-impl FromStr for Server {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once("://") {
-            Some(("memcached", address)) if address.contains(':') => Ok(Self::Memcached(address.to_owned())),
-            Some(("redis", address)) if !address.is_empty() => Ok(Self::Redis(text.to_owned())),
-            _ => Err("expected memcached://HOST:PORT or redis://[USER:PASSWORD@]HOST:PORT[/DB]".to_owned()),
+impl Server {
+    /// The server at a URL.
+    fn at(url: &str) -> Option<Self> {
+        match url.split_once("://")? {
+            ("memcached", address) if address.contains(':') => Some(Self::Memcached(address.to_owned())),
+            ("redis", address) if !address.is_empty() => Some(Self::Redis(url.to_owned())),
+            _ => None,
         }
     }
+}
+
+impl ValueParserFactory for Server {
+    type Parser = ServerParser;
+
+    fn value_parser() -> ServerParser {
+        ServerParser
+    }
+}
+
+/// Parses a URL, and does not repeat a wrong one: it may contain a password.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerParser;
+
+impl TypedValueParser for ServerParser {
+    type Value = Server;
+
+    fn parse_ref(&self, command: &Command, arg: Option<&Arg>, url: &OsStr) -> Result<Server, clap::Error> {
+        url.to_str().and_then(Server::at).ok_or_else(|| {
+            let arg = arg.map(ToString::to_string).unwrap_or_default();
+            let expected =
+                "memcached://[USER[:PASSWORD]@]HOST:PORT or redis://[USER[:PASSWORD]@]HOST:PORT[/DB]";
+            let text = format!("'{arg}' is no URL of a server: expected {expected}\n");
+            clap::Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
+        })
+    }
+}
+
+/// The password of a user whose URL has none.
+fn password_of_environment() -> anyhow::Result<String> {
+    env::var(PASSWORD_VARIABLE).with_context(|| format!("no password in the URL, nor in {PASSWORD_VARIABLE}"))
 }
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memcached(address) => write!(f, "memcached://{address}"),
-            // Without user and password.
-            Self::Redis(url) => write!(f, "redis://{}", url.rsplit(['@', '/']).next().unwrap_or_default()),
+            Self::Memcached(address) => write!(f, "memcached://{}", place_of(address).1),
+            // Without user and password, as above.
+            Self::Redis(url) => {
+                write!(f, "redis://{}", place_of(url.strip_prefix("redis://").unwrap_or(url)).1)
+            }
         }
     }
 }
@@ -113,7 +155,7 @@ impl Server {
 pub(crate) struct DumpArgs {
     /// The file, which must not exist yet
     file: PathBuf,
-    /// The server: memcached://HOST:PORT (Minos or memcached) or redis://USER:PASSWORD@HOST:PORT/DB
+    /// The server: memcached://USER@HOST:PORT (Minos or memcached) or redis://USER@HOST:PORT/DB
     #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
     from: Server,
 }
@@ -125,7 +167,7 @@ pub(crate) struct DumpArgs {
 pub(crate) struct RestoreArgs {
     /// The file
     file: PathBuf,
-    /// The server: memcached://HOST:PORT
+    /// The server: memcached://USER@HOST:PORT
     #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
     to: Server,
 }
@@ -135,9 +177,9 @@ pub(crate) struct RestoreArgs {
 /// Items of the same keys are replaced. What is changed meanwhile may be copied or not.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The other server: memcached://HOST:PORT or redis://USER:PASSWORD@HOST:PORT/DB
+    /// The other server: memcached://USER@HOST:PORT or redis://USER@HOST:PORT/DB
     from: Server,
-    /// The server that gets the items: memcached://HOST:PORT
+    /// The server that gets the items: memcached://USER@HOST:PORT
     #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
     to: Server,
 }
@@ -146,7 +188,12 @@ impl DumpArgs {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
         let mut source = self.from.source().with_context(|| self.from.to_string())?;
         let mut sink = DumpWriter::create(&self.file).with_context(|| self.file.display().to_string())?;
-        pump(&mut *source, &mut sink)
+        let ended = pump(&mut *source, &mut sink);
+        if ended.is_err() {
+            // A part of a dump would stand in the way of the next attempt. If it stays, that attempt says so.
+            let _ = std::fs::remove_file(&self.file);
+        }
+        ended
     }
 }
 
@@ -203,11 +250,15 @@ mod tests {
 
     #[test]
     fn servers_are_urls() {
-        assert_eq!("memcached://h:1".parse(), Ok(Server::Memcached("h:1".to_owned())));
-        let redis: Server = "redis://me:secret@h:6379/2".parse().unwrap();
-        assert!(!redis.to_string().contains("secret"), "{redis}");
+        assert_eq!(Server::at("memcached://h:1"), Some(Server::Memcached("h:1".to_owned())));
+        let with_login = Server::at("memcached://user:pass@word:x@h:1").unwrap();
+        assert_eq!(with_login.to_string(), "memcached://h:1");
+        assert_eq!(place_of("user:pass@word:x@h:1"), (Some(("user", Some("pass@word:x"))), "h:1"));
+        assert_eq!(place_of("user@h:1"), (Some(("user", None)), "h:1"));
+        let redis = Server::at("redis://me:secret@h:6379/2").unwrap();
+        assert_eq!(redis.to_string(), "redis://h:6379/2");
         for text in ["", "h:1", "memcached://", "memcached://h", "redis://", "http://h:1"] {
-            assert!(text.parse::<Server>().is_err(), "{text}");
+            assert_eq!(Server::at(text), None, "{text}");
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Strings of a Redis database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use anyhow::{Context, bail};
-use redis::{Client, Connection, Value, cmd, pipe};
+use redis::{Client, Connection, IntoConnectionInfo, Value, cmd, pipe};
 
-use super::{Item, Source, unix_ms};
+use super::{BATCH_BYTES, Item, Source, password_of_environment, unix_ms};
 
 /// Keys that one step of a scan looks at.
 const SCAN_COUNT: usize = 1000;
@@ -15,6 +15,8 @@ pub(super) struct RedisSource {
     connection: Connection,
     /// Where the scan goes on; `None` at its end.
     cursor: Option<u64>,
+    /// Keys that the scan has found, each with the bytes of its value.
+    found: VecDeque<(Vec<u8>, u64)>,
     /// Keys that are no strings, by their type.
     others: BTreeMap<String, u64>,
 }
@@ -28,10 +30,20 @@ enum Told {
     Other,
 }
 
+/// A connection to the server at a URL.
+pub(crate) fn connect_redis(url: &str) -> anyhow::Result<Connection> {
+    let mut info = url.into_connection_info()?;
+    let settings = info.redis_settings().clone();
+    if settings.username().is_some() && settings.password().is_none() {
+        info = info.set_redis_settings(settings.set_password(password_of_environment()?));
+    }
+    Client::open(info)?.get_connection().context("cannot connect")
+}
+
 impl RedisSource {
     pub(super) fn connect(url: &str) -> anyhow::Result<Self> {
-        let connection = Client::open(url)?.get_connection().context("cannot connect")?;
-        Ok(Self { connection, cursor: Some(0), others: BTreeMap::new() })
+        let connection = connect_redis(url)?;
+        Ok(Self { connection, cursor: Some(0), found: VecDeque::new(), others: BTreeMap::new() })
     }
 
     fn told(key: &[u8], value: Value, ttl_ms: &Value) -> anyhow::Result<Told> {
@@ -51,6 +63,39 @@ impl RedisSource {
         Ok(Told::Item(Item { key: key.to_vec(), flags: 0, expires_unix_ms, value }))
     }
 
+    /// Looks for more keys.
+    fn scan(&mut self, cursor: u64) -> anyhow::Result<()> {
+        let mut scan = cmd("SCAN");
+        scan.arg(cursor).arg("COUNT").arg(SCAN_COUNT);
+        let (next, keys): (u64, Vec<Vec<u8>>) = scan.query(&mut self.connection)?;
+        self.cursor = Some(next).filter(|&next| next != 0);
+        // An empty step is none of an empty pipeline.
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let mut pipeline = pipe();
+        pipeline.ignore_errors();
+        for key in &keys {
+            pipeline.cmd("STRLEN").arg(key);
+        }
+        let lengths: Vec<Value> = pipeline.query(&mut self.connection)?;
+        let bytes = |length| if let Value::Int(bytes @ 0..) = length { bytes.unsigned_abs() } else { 0 };
+        self.found.extend(keys.into_iter().zip(lengths.into_iter().map(bytes)));
+        Ok(())
+    }
+
+    /// The next keys whose values are asked for together.
+    fn next_keys(&mut self) -> Vec<Vec<u8>> {
+        let (mut keys, mut sum) = (Vec::new(), 0);
+        while sum < BATCH_BYTES
+            && let Some((key, bytes)) = self.found.pop_front()
+        {
+            sum += bytes;
+            keys.push(key);
+        }
+        keys
+    }
+
     /// Counts keys that are no strings by their types.
     fn count(&mut self, keys: &[&[u8]]) -> anyhow::Result<()> {
         let mut pipeline = pipe();
@@ -68,11 +113,11 @@ impl RedisSource {
 
 impl Source for RedisSource {
     fn next(&mut self) -> anyhow::Result<Option<Vec<Item>>> {
-        let Some(cursor) = self.cursor else { return Ok(None) };
-        let mut scan = cmd("SCAN");
-        scan.arg(cursor).arg("COUNT").arg(SCAN_COUNT);
-        let (next, keys): (u64, Vec<Vec<u8>>) = scan.query(&mut self.connection)?;
-        self.cursor = Some(next).filter(|&next| next != 0);
+        while self.found.is_empty() {
+            let Some(cursor) = self.cursor else { return Ok(None) };
+            self.scan(cursor)?;
+        }
+        let keys = self.next_keys();
         let mut pipeline = pipe();
         pipeline.ignore_errors();
         for key in &keys {

@@ -24,17 +24,20 @@ use packets::{AUTH, Packet};
 const WITHIN: Duration = Duration::from_secs(60);
 const UNAUTHENTICATED: &str = "CLIENT_ERROR unauthenticated";
 
-/// The hash of "secret", as `minos secret --hash` prints it.
+/// The hash of "secret".
 fn hash() -> &'static str {
     static HASH: OnceLock<String> = OnceLock::new();
-    HASH.get_or_init(|| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-        command.args(["secret", "--hash"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(b"secret\n").unwrap();
-        let output = child.wait_with_output().unwrap();
-        String::from_utf8(output.stdout).unwrap().trim().to_owned()
-    })
+    HASH.get_or_init(|| hash_of("secret"))
+}
+
+/// The hash of a password, as `minos secret --hash` prints it.
+fn hash_of(password: &str) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    command.args(["secret", "--hash"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "{password}").unwrap();
+    let output = child.wait_with_output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 struct Rig {
@@ -186,7 +189,7 @@ fn all_users() -> String {
         "+@write -@dangerous ~a:*",
         "+@read +@write %R~a:* ~b:*",
         "+@admin +@dangerous",
-        "+stats",
+        "+stats -stats|reset -stats|detail",
         "+@all ~*",
     ];
     USERS.iter().zip(rules).map(|(name, rules)| format!("user {name} on {} {rules}\n", hash())).collect()
@@ -299,6 +302,30 @@ fn many_keys_are_looked_at_all() {
     half.send(format!("get {} c:1\r\nmn\r\n", keys.join(" "))).unwrap();
     assert_eq!(half.line().unwrap(), "CLIENT_ERROR the user half may not read this key");
     assert_eq!(half.line().unwrap(), "MN");
+}
+
+/// Before the fix, the first bytes after the next login were taken for the rest of the line, whose keys were not looked at
+/// any more.
+#[test]
+fn a_line_of_keys_ends_with_its_user() {
+    let user = |hash: &str| format!("user half on {hash} +@read ~a:*\nuser all on {hash} +@all ~*\n");
+    let rig = Rig::start(&user(hash()), &[]);
+    let mut all = rig.user("all");
+    let value = vec![b'v'; 1 << 20];
+    let keys: Vec<String> = (0..30).map(|at| format!("a:{at}")).collect();
+    for key in &keys {
+        assert_eq!(all.set(key, &value).unwrap(), "STORED");
+    }
+    assert_eq!(all.set("secret2", b"TOPSECRET").unwrap(), "STORED");
+    let mut half = rig.user("half");
+    half.send(format!("get {} a:1234567\r\n", keys.join(" "))).unwrap();
+    assert!(half.line().unwrap().starts_with("VALUE a:0 "));
+    // The same user with another password.
+    rig.replace(&user(&hash_of("other")));
+    half.send("set auth 0 0 10\r\nhalf other\r\n").unwrap();
+    half.send("   secret2\r\nquit\r\n").unwrap();
+    let rest = String::from_utf8(half.rest().unwrap()).unwrap();
+    assert!(rest.ends_with("STORED\r\nERROR\r\n"), "{}", &rest[rest.len() - 100..]);
 }
 
 #[test]

@@ -53,9 +53,13 @@ impl Keeper {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
     /// Asks it to end, which it must do well; returns its log.
     pub(crate) fn terminate(mut self) -> String {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}\n{}", self.log());
         self.log()

@@ -1,23 +1,30 @@
 //! Ports in a row, for the nodes of a rack.
 
 use std::{
-    net::TcpListener,
     process,
-    sync::atomic::{AtomicU16, Ordering::Relaxed},
+    sync::atomic::{AtomicU32, Ordering::Relaxed},
 };
 
-/// The first of so many ports in a row that nobody uses.
+use minos_testkit::is_free;
+
+/// Ports of a row.
+const ROW: u16 = 8;
+/// The first row, and how many there are: below the ports of single servers, which begin at 18,000.
+const FIRST: u16 = 10_000;
+const ROWS: u32 = 1000;
+
+/// The first of so many ports in a row that nobody uses, for connections or datagrams.
 pub(crate) fn free_ports(count: usize) -> u16 {
-    // Tests that run at the same time take other ports. Those above 32,767 go to connections at any time.
-    static TAKEN: AtomicU16 = AtomicU16::new(0);
-    const ROW: u16 = 8;
+    // Tests that run at the same time take other rows.
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
     assert!(count <= usize::from(ROW));
-    let first = 10_000 + (process::id() % 1000) as u16 * ROW;
-    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-    loop {
-        let port = first + TAKEN.fetch_add(ROW, Relaxed);
-        if (port..port + count as u16).all(is_free) {
+    let first = process::id().wrapping_mul(101);
+    for _ in 0..ROWS {
+        let row = first.wrapping_add(TAKEN.fetch_add(1, Relaxed)) % ROWS;
+        let port = FIRST + row as u16 * ROW;
+        if (port..port + count as u16).all(|port| is_free(port).unwrap()) {
             return port;
         }
     }
+    panic!("all {ROWS} rows of ports are in use");
 }

@@ -1,7 +1,7 @@
 //! `minos ctl snapshot`, and a server of the copy.
 
 use super::{flash::start_above, *};
-use minos_testkit::Client;
+use minos_testkit::{Client, skip};
 use std::{
     fs,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -223,7 +223,7 @@ fn a_full_disk_ends_a_snapshot_and_nothing_else() {
         let folder = TempDir::new().unwrap();
         let (server, admin) = match start_with_disk(&folder, size) {
             Ok(started) => started,
-            Err(reason) => return println!("skipped: no disk can be mounted here: {reason}"),
+            Err(reason) => return skip(format!("no disk can be mounted here: {reason}")),
         };
         let mut client = connect(&server);
         for key in 0..KEYS {

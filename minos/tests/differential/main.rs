@@ -10,6 +10,7 @@ mod accepted;
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod excuses;
 mod packets;
 mod pair;
 mod replies;

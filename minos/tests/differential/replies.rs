@@ -1,10 +1,40 @@
 //! Comparison of two reply streams by meaning.
 
-use std::{collections::HashMap, time::Duration};
+use std::{collections::HashMap, fmt, time::Duration};
+
+use crate::excuses::Excuse;
 
 /// Seconds by which remaining times may differ: the servers' clocks tick at different moments, and memcached's late on a
 /// busy machine. There a command may also reach one of them seconds later than the other.
 const SECONDS_APART: u64 = 2;
+
+/// The answer to a command that counts, about a value that is no number.
+const NON_NUMERIC: &str = "\"CLIENT_ERROR cannot increment or decrement non-numeric value\"";
+
+/// The first lines that differ, in words.
+#[derive(Debug)]
+pub(crate) struct Difference {
+    left: String,
+    right: String,
+}
+
+impl Difference {
+    /// What excuses it, if it is seldom.
+    pub(crate) fn excuse(&self) -> Option<Excuse> {
+        let unread = self.left.replace(" h1", " h0").replace("fetch=yes", "fetch=no");
+        if self.left.starts_with(NON_NUMERIC) {
+            Some(Excuse::Confused)
+        } else {
+            (unread == self.right).then_some(Excuse::Unrecorded)
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} against {}", self.left, self.right)
+    }
+}
 
 /// Compares replies of two servers on one sequence of commands.
 ///
@@ -17,15 +47,15 @@ pub(crate) struct Comparison {
 }
 
 impl Comparison {
-    /// The first difference in replies that have come so long after the first command, in words.
-    pub(crate) fn difference(&mut self, left: &[u8], right: &[u8], after: Duration) -> Option<String> {
+    /// The first difference in replies that have come so long after the first command.
+    pub(crate) fn difference(&mut self, left: &[u8], right: &[u8], after: Duration) -> Option<Difference> {
         self.seconds_apart = SECONDS_APART + after.as_secs();
         let (mut lefts, mut rights) = (Lines::new(left), Lines::new(right));
         loop {
             match (lefts.next(), rights.next()) {
                 (None, None) => return None,
                 (Some(left), Some(right)) if self.is_same_line(left, right) => {}
-                (left, right) => return Some(format!("{} against {}", shown(left), shown(right))),
+                (left, right) => return Some(Difference { left: shown(left), right: shown(right) }),
             }
         }
     }
@@ -161,6 +191,19 @@ mod tests {
     fn is_same_after(left: &str, right: &str, seconds: u64) -> bool {
         let after = Duration::from_secs(seconds);
         Comparison::default().difference(left.as_bytes(), right.as_bytes(), after).is_none()
+    }
+
+    #[test]
+    fn two_differences_have_an_excuse() {
+        let excuse = |left: &str, right: &str| {
+            Comparison::default().difference(left.as_bytes(), right.as_bytes(), Duration::ZERO)?.excuse()
+        };
+        let refusal = "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+        assert_eq!(excuse(refusal, "7\r\n"), Some(Excuse::Confused));
+        assert_eq!(excuse("7\r\n", refusal), None);
+        assert_eq!(excuse("HD Ot7 h1 s3\r\n", "HD Ot7 h0 s3\r\n"), Some(Excuse::Unrecorded));
+        assert_eq!(excuse("HD Ot7 h0 s3\r\n", "HD Ot7 h1 s3\r\n"), None);
+        assert_eq!(excuse("HD h1 s3\r\n", "HD h0 s4\r\n"), None);
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use minos_testkit::skip;
 use network::{End, IPV6_MTU_MIN, Network, Path, SERVER, has};
 use tempfile::TempDir;
 
@@ -104,7 +105,7 @@ fn network(path: Path) -> Option<Network> {
         Some(program) => Err(format!("no {program} here; `cargo xtask setup` installs what the tests need")),
         None => Network::new(path),
     };
-    network.map_err(|reason| println!("skipped: no network namespaces here: {reason}")).ok()
+    network.map_err(|reason| skip(format!("no network namespaces here: {reason}"))).ok()
 }
 
 /// Runs the client's work against a server behind `path`, over each address family that its MTU allows;

@@ -8,6 +8,7 @@ use std::{
 };
 
 use minos_net::frame::{End as LinkEnd, head_bytes, write_head};
+use minos_testkit::skip;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto, sendto, socket_with};
 
 use super::{
@@ -41,7 +42,7 @@ fn served(path: Path, host: &str, more: &[&str]) -> Option<(Network, Served)> {
     let served = start(&network, host, more);
     let log = served.log();
     if log.contains(BY_SOCKETS) && log.contains("CAP_NET_ADMIN") {
-        println!("skipped: no AF_XDP without privileges: {log}");
+        skip(format!("no AF_XDP without privileges: {log}"));
         return None;
     }
     assert!(log.contains(BY_CARD), "{log}");

@@ -30,6 +30,8 @@ const KILLS: u64 = 12;
 const MOVES: u64 = 6;
 const LOSSES: u64 = 4;
 pub(crate) const STATES_MAX: usize = 4_000_000;
+/// Answered calls of a round that shows something.
+const ANSWERED_MIN: usize = 20;
 /// Time between two calls of a client, so that a history stays small.
 const PAUSE: Duration = Duration::from_micros(500);
 const LONG_PAUSE: Duration = Duration::from_millis(100);
@@ -313,12 +315,16 @@ fn make_trouble(rack: &mut Rack, random: &mut StdRng, trouble: Trouble) {
 #[test]
 fn clients_see_one_order_whatever_happens_to_nodes() {
     let kills = std::env::var("MINOS_RACK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    keep_order(&mut Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]), kills);
+    keep_order(&mut Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]), kills, Trouble::Nodes);
 }
 
 #[test]
 fn clients_see_one_order_while_a_keeper_has_the_memory() {
-    keep_order(&mut Rack::up_kept(NODES, &["--native", "--", "--rack-timeout", "100ms"]), KILLS / 2);
+    keep_order(
+        &mut Rack::up_kept(NODES, &["--native", "--", "--rack-timeout", "100ms"]),
+        KILLS / 2,
+        Trouble::Nodes,
+    );
 }
 
 /// Their keys leave memory, and come back when they are asked for.
@@ -352,14 +358,19 @@ fn read_from_flash(rack: &Rack, node: usize) -> u64 {
     stats.iter().find(|(name, _)| name == "read_found").map_or(0, |(_, count)| count.parse().unwrap())
 }
 
-fn keep_order(rack: &mut Rack, kills: u64) {
-    for seed in 0..kills {
+/// Rounds with this trouble, of which as many show something as are wanted: on a busy machine clients may get no processor
+/// in one.
+fn keep_order(rack: &mut Rack, rounds: u64, trouble: Trouble) {
+    let (mut left, mut seeds) = (rounds, 0..10 * rounds);
+    while left > 0 {
+        let seed = seeds.next().expect("clients get processors");
         rack.wait_until_attached();
-        let history = record(rack, seed, Trouble::Nodes);
-        let unknown = history.iter().filter(|event| event.returned == NEVER).count();
-        eprintln!("seed {seed}: {} calls, {unknown} without a reply", history.len());
+        let history = record(rack, seed, trouble);
+        let answered = history.iter().filter(|event| event.returned != NEVER).count();
+        eprintln!("seed {seed}: {answered} of {} calls answered, epoch {}", history.len(), rack.epoch());
         let verdict = check_with(&history, Evictions::Never, STATES_MAX);
         assert_eq!(verdict, Verdict::Linearizable, "seed {seed}");
+        left -= u64::from(answered >= ANSWERED_MIN);
     }
 }
 
@@ -467,18 +478,9 @@ pub(crate) fn is_copied_again(rack: &Rack) -> bool {
 
 fn keep_order_while_keys_move(rack: &mut Rack) {
     let rounds = std::env::var("MINOS_RACK_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
-    let (mut calls, first) = (0, rack.epoch());
-    for seed in 0..rounds {
-        rack.wait_until_attached();
-        let history = record(rack, seed, Trouble::Moves);
-        let unknown = history.iter().filter(|event| event.returned == NEVER).count();
-        eprintln!("seed {seed}: {} calls, {unknown} without a reply, epoch {}", history.len(), rack.epoch());
-        calls += history.len();
-        let verdict = check_with(&history, Evictions::Never, STATES_MAX);
-        assert_eq!(verdict, Verdict::Linearizable, "seed {seed}");
-    }
+    let first = rack.epoch();
+    keep_order(rack, rounds, Trouble::Moves);
     assert!(rack.epoch() - first > 2 * rounds, "micro-shards have moved");
-    eprintln!("{calls} calls");
 }
 
 /// Another value than that of the last write before it, which no client deleted, is found out.

@@ -23,7 +23,9 @@ mod up;
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
     os::unix::{net::UnixStream, process::CommandExt as _},
+    path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
 };
@@ -212,15 +214,105 @@ fn a_node_comes_back_with_the_items_that_a_keeper_has() {
     lose_and_find(rack);
 }
 
+/// Before, the rack went down with all items that the other nodes still had.
+#[test]
+fn nodes_go_on_where_another_one_cannot_be_started_again() {
+    let mut rack = Rack::up_kept(2, &["--", "--rack-timeout", "300ms"]);
+    let key = rack.key_of(0);
+    let mut client = rack.client(0);
+    insist(|| client.set(&key, b"value"), |said| said == "STORED");
+    rack.kill_keeper();
+    rack.signal(1, Signal::KILL);
+    // It is tried twice.
+    let end = Instant::now() + Duration::from_secs(5);
+    while Instant::now() < end {
+        assert_eq!(client.get(&key).unwrap().unwrap().value, b"value");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!rack.is_alive(1) && !rack.has_announced());
+    rack.start_keeper();
+    rack.wait_for_restart(1);
+    assert_eq!(client.get(&key).unwrap().unwrap().value, b"value");
+}
+
+/// Before, the clients of a node kept the others from its keys.
+#[test]
+fn a_node_that_is_full_of_clients_serves_the_other_nodes() {
+    let mut rack = Rack::up(2, &["--", "--max-connections", "4", "--rack-timeout", "5s"]);
+    let (key, address) = (rack.key_of(0), rack.nodes[0].0);
+    // Its next process needs a new link.
+    rack.signal(1, Signal::KILL);
+    let held = std::iter::from_fn(|| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"mn\r\n").unwrap();
+        let mut said = [0; 2];
+        stream.read_exact(&mut said).ok().filter(|()| &said == b"MN").map(|()| stream)
+    });
+    let held: Vec<_> = held.take(5).collect();
+    assert!((1..=4).contains(&held.len()), "{held:?}");
+    rack.wait_for_restart(1);
+    let mut client = rack.client(1);
+    insist(|| client.set(&key, b"value"), |said| said == "STORED");
+    assert_eq!(client.get(&key).unwrap().unwrap().value, b"value");
+    drop(held);
+}
+
+/// Before, a signal came for each of its threads, and the second one ended the nodes at once.
+#[test]
+fn nodes_stop_well_when_the_process_is_killed_that_has_started_them() {
+    let rack = Rack::up(2, &[]);
+    let controls = [0, 1].map(|node| rack.folder.path().join(format!("node-{node}.control")));
+    assert!(controls.iter().all(|path| path.exists()));
+    rack.signal_host(Signal::KILL);
+    // A process that does not end well leaves them.
+    insist(|| Ok(controls.iter().any(|path| path.exists())), |are_there| !are_there);
+}
+
+/// Before, another rack went on with the items that a keeper had under the names of its nodes.
+#[test]
+fn a_rack_takes_no_memory_of_another_one() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let keeper = keeper::Keeper::start(folders[0].path(), &[]);
+    let up = |folder: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        command.args(["rack", "up", "-n", "2", "--memory", "8m", "--ends-with-parent", "--dir"]).arg(folder);
+        command.args(["--base-port", &free_ports(2).to_string(), "--keeper"]).arg(&keeper.socket);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let starts = |folder: &Path| {
+        let mut process = up(folder);
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let nodes = lines.by_ref().take(2).map_while(Result::ok).count();
+        rustix::process::kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+        (nodes, process.wait_with_output().unwrap())
+    };
+    let (nodes, output) = starts(folders[0].path());
+    assert!(nodes == 2 && output.status.success(), "{output:?}");
+    let (nodes, output) = starts(folders[1].path());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(nodes == 0 && text.contains("hashes keys otherwise (--hash-seed)"), "{text}");
+    // The first one finds its own as it was.
+    let (nodes, output) = starts(folders[0].path());
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(nodes == 2 && text.contains("warm"), "{text}");
+}
+
 fn lose_and_find(mut rack: Rack) {
     let key = rack.key_of(1);
     let mut client = rack.client(0);
+    let mut is_read_without = false;
     for round in 0..6 {
         assert_eq!(client.set(&key, &value(round)).unwrap(), "STORED");
         rack.signal(1, if round % 2 == 0 { Signal::KILL } else { Signal::TERM });
         let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(100) {
+        // At least once, however late this process is.
+        loop {
+            let is_lost = !rack.is_alive(1);
             assert_eq!(client.get(&key).unwrap().unwrap().value, value(round));
+            is_read_without |= is_lost && !rack.has_announced();
+            if began.elapsed() > Duration::from_millis(100) {
+                break;
+            }
         }
         rack.wait_for_restart(1);
         assert_eq!(client.get(&key).unwrap().unwrap().value, value(round));
@@ -228,6 +320,7 @@ fn lose_and_find(mut rack: Rack) {
         assert_eq!(rack.client(1).get(&key).unwrap().unwrap().value, value(round));
         assert_eq!(rack.client(2).get(&key).unwrap().unwrap().value, value(round));
     }
+    assert!(is_read_without, "the control: each read found the node there");
 }
 
 #[test]
@@ -303,7 +396,41 @@ fn status_shows_each_node() {
     let (is_up, text) = status(&[rack.nodes[0].0.to_string(), rack.nodes[1].0.to_string()]);
     assert!(is_up && text.contains("node 1 of rack local, 2 nodes") && text.contains("attached"), "{text}");
     let (is_up, text) = status(&[format!("127.0.0.1:{}", free_ports(1))]);
-    assert!(!is_up && text.contains("cannot be reached"), "{text}");
+    assert!(!is_up && text.contains("cannot connect"), "{text}");
+}
+
+/// Before, a node with users was said to be none of a rack.
+#[test]
+fn status_logs_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = folder.path().join("users");
+    std::fs::write(&users, "user default on nopass +stats\n").unwrap();
+    let rack = Rack::up(2, &["--", &format!("--acl={}", users.display())]);
+    let hash = {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        command.args(["secret", "--hash"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        process.stdin.take().unwrap().write_all(b"secret\n").unwrap();
+        String::from_utf8(process.wait_with_output().unwrap().stdout).unwrap()
+    };
+    std::fs::write(&users, format!("user ops on {} +stats\n", hash.trim())).unwrap();
+    for node in 0..2 {
+        rack.signal(node, Signal::HUP);
+        insist(|| rack.client(node).ask("stats rack"), |said| said.ends_with("unauthenticated"));
+    }
+    let status = |login: &str, said: &str| {
+        let place = format!("{login}{}", rack.nodes[1].0);
+        let ask = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+            let output = command.args(["rack", "status", &place]).output()?;
+            Ok(String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+        };
+        // On a busy machine a password takes longer than it waits.
+        insist(ask, |text| text.contains(said))
+    };
+    assert!(!status("memcached://ops:secret@", "node 1 of rack local").contains("secret"));
+    assert!(!status("ops:wrong@", "refuses ops").contains("wrong"));
+    status("", "the server has users");
 }
 
 #[test]
@@ -342,16 +469,80 @@ fn an_interrupt_from_a_terminal_stops_each_node_once() {
 }
 
 #[test]
-fn copies_without_units_are_refused() {
+fn options_that_mean_nothing_are_refused() {
     for (options, reason) in [
-        (["--unit-size", "0"], "--unit-size: 0 is not allowed"),
-        (["--copies", "2"], "--copies 2: each is in another unit, and there are 1"),
+        (&["rack", "up", "--unit-size", "0"][..], "--unit-size: 0 is not allowed"),
+        (&["rack", "up", "--copies", "2"], "--copies 2: each is in another unit, and there are 1"),
+        (
+            &[&COORDINATE[..], &["--directory", "/a", "--copies", "2"]].concat(),
+            "--copies 2: each is in another unit, and --peers has 1",
+        ),
+        (&[&COORDINATE[..], &["--directory", "/a", "--moves", "0"]].concat(), "--moves: 0 is not allowed"),
+        (
+            &[&COORDINATE[..], &["--directory", "/a", "--relieve", "0s"]].concat(),
+            "--relieve: 0 is not allowed",
+        ),
+        (
+            &[&COORDINATE[..], &["--directory", "/a", "--members", "2"]].concat(),
+            "--members 2: expected 1 to 1",
+        ),
+        (&[&COORDINATE[..], &["--directory", "/a", "--peers", "/a"]].concat(), "nodes 0 and 1 are both at"),
+        (&["rack", "up", "--relieve", "0s"], "--relieve: 0 is not allowed"),
+        (&["rack", "up", "--members", "5"], "--members 5: expected 1 to 4"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-        let output = command.args(["rack", "up"]).args(options).output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_minos")).args(options).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(reason), "{options:?}: {text}");
     }
+}
+
+#[test]
+fn a_rack_goes_on_with_the_nodes_that_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = |nodes: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+        command.args(["rack", "up", "--memory", "8m", "--ends-with-parent", "-n", nodes, "--dir"]);
+        command.arg(folder.path()).args(["--base-port", &free_ports(4).to_string()]).args(more);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let starts = |nodes: &str, more: &[&str]| {
+        let mut process = up(nodes, more);
+        let mut lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let first = lines.next().map(Result::unwrap);
+        // The directory is kept with its first change.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !folder.path().join("directory").exists() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        rustix::process::kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+        process.wait().unwrap();
+        assert!(first.is_some_and(|line| line.starts_with("node 0 ")), "{nodes} {more:?}");
+    };
+    starts("3", &[]);
+    for (nodes, more, reason) in [
+        ("2", &[][..], "has a node 2; start it with -n 3"),
+        ("4", &[], "has no node 3; start it with --members 3"),
+        ("3", &["--unit-size", "1", "--copies", "2"], "node 1 of the rack"),
+    ] {
+        let output = up(nodes, more).wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && text.contains(reason), "{nodes} {more:?}: {text}");
+    }
+    starts("4", &["--members", "3"]);
+    starts("3", &[]);
+}
+
+/// Before, it started as that user, and could open no socket of another node.
+#[test]
+fn a_node_with_private_sockets_does_not_change_its_user() {
+    let rack = ["serve", "--rack", "r", "--node", "0", "--peers", "/tmp/none", "--hash-seed", "1"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    let output = command.args(rack).args(["--user", "nobody"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && text.contains("--user: the sockets between nodes would stay root's"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -366,6 +557,7 @@ fn what_does_not_go_with_a_rack_is_refused() {
         (&["--backing", "private"], "--rack: other nodes read this one's memory"),
         (&["--rack-timeout", "0s"], "--rack-timeout: 0 is not allowed"),
         (&["--micro-shards", "0"], "--micro-shards: 0 is not allowed"),
+        (&["--peers", "/tmp/none"], "--peers: nodes 0 and 1 are both at"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_minos")).args(rack).args(more).output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
@@ -413,4 +605,13 @@ fn what_does_not_go_with_a_rack_is_refused() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && text.contains(reason), "{options:?}: {text}");
     }
+}
+
+#[cfg(not(feature = "ucx"))]
+#[test]
+fn a_fabric_that_is_not_built_in_is_named() {
+    let rack = ["serve", "--rack", "r", "--node", "0", "--peers", "/tmp/none", "--hash-seed", "1"];
+    let output = Command::new(env!("CARGO_BIN_EXE_minos")).args(rack).args(["--rack-fabric", "ucx"]).output();
+    let text = String::from_utf8(output.unwrap().stderr).unwrap();
+    assert!(text.contains("--rack-fabric ucx: this program was built without the feature ucx"), "{text}");
 }

@@ -21,7 +21,7 @@ use wire::{Connection, Reply, array};
 
 use crate::{
     ports::free_ports,
-    up::{PATIENCE, Rack, stat},
+    up::{PATIENCE, Rack, insist, stat},
 };
 
 const COUNTERS: usize = 6;
@@ -103,6 +103,40 @@ fn scanned(client: &mut Connection) -> Vec<Vec<u8>> {
             keys.dedup();
             return keys;
         }
+    }
+}
+
+/// The rights of a user hold when a transaction is executed, also by another node, which does not know the user.
+#[test]
+fn a_transaction_has_the_rights_of_its_end() {
+    let folder = TempDir::with_prefix("minos-users-").unwrap();
+    let users = folder.path().join("users");
+    let text = ["root", "app", "default"].map(|name| format!("user {name} on nopass ~* +@all\n")).concat();
+    std::fs::write(&users, text).unwrap();
+    let (_rack, nodes) = rack(2, &["--", &format!("--acl={}", users.display())]);
+    let [mut root, mut app] = [(); 2].map(|()| Connection::open(nodes[0]));
+    assert_eq!([root.say(&["auth", "root", "x"]), app.say(&["auth", "app", "x"])], [ok(), ok()]);
+    let queue = |app: &mut Connection, key: &str| {
+        for command in [&["multi"][..], &["get", key], &["set", key, "new"]] {
+            assert!(matches!(app.say(command), Reply::Simple(_)));
+        }
+    };
+    for key in list("k", 16) {
+        assert_eq!(root.say(&["set", &key, "old"]), ok());
+        queue(&mut app, &key);
+        assert_eq!(app.say(&["exec"]), Reply::Elements(b'*', vec![bulk("old"), ok()]), "the control");
+        assert_eq!(root.say(&["set", &key, "old"]), ok());
+        queue(&mut app, &key);
+        assert_eq!(root.say(&["acl", "setuser", "app", "resetkeys", "~other"]), ok());
+        // On this node each command is refused, for another one all of them together.
+        let refusals = match app.say(&["exec"]) {
+            Reply::Elements(b'*', replies) => replies,
+            reply => vec![reply],
+        };
+        let is_refused = |reply: &Reply| matches!(reply, Reply::Error(text) if text.contains("NOPERM"));
+        assert!(refusals.iter().all(is_refused), "{key}: {refusals:?}");
+        assert_eq!(root.say(&["get", &key]), bulk("old"));
+        assert_eq!(root.say(&["acl", "setuser", "app", "allkeys"]), ok());
     }
 }
 
@@ -257,6 +291,20 @@ fn say_all(client: &mut Connection, commands: impl Iterator<Item = String>) -> V
     commands.iter().map(|line| client.reply().unwrap_or_else(|| panic!("no reply to {line}"))).collect()
 }
 
+/// True if flash was behind for longer than a command, or one of a transaction, waits: a busy machine.
+fn is_behind(said: &Reply) -> bool {
+    match said {
+        Reply::Error(text) => text.starts_with("OOM"),
+        Reply::Elements(_, replies) => replies.iter().any(is_behind),
+        _ => false,
+    }
+}
+
+/// The reply to a command, which is repeated while flash is behind.
+fn change_cold(client: &mut Connection, words: &[&str]) -> Reply {
+    insist(|| Ok(client.say(words)), |said| !matches!(said, Reply::Error(_)))
+}
+
 /// Commands for keys of both nodes, by one client or the other. All their keys are on flash.
 type ColdStep = fn(&mut [Connection], &[String]);
 
@@ -276,13 +324,17 @@ const COLD_STEPS: [(&str, ColdStep); 6] = [
     ("watch and exec", |clients, keys| {
         for (at, key) in keys.iter().enumerate() {
             let [client, other] = clients else { panic!("two clients") };
-            let lines = [format!("watch {key}"), "multi".to_owned(), format!("strlen {key}")];
-            say_all(client, lines.into_iter().chain([format!("append {key} !")]));
+            let lines =
+                [&format!("watch {key}"), "multi", &format!("strlen {key}"), &format!("append {key} !")];
+            let execute = || {
+                say_all(client, lines.iter().map(|&line| line.to_owned()));
+                Ok(client.say(&["exec"]))
+            };
             let bytes = cold_value(at).len() as i64;
             let done = Reply::Elements(b'*', vec![Reply::Integer(bytes), Reply::Integer(bytes + 1)]);
-            assert_eq!(client.say(&["exec"]), done);
+            assert_eq!(insist(execute, |said| !is_behind(said)), done);
             client.say(&["watch", key]);
-            other.say(&["append", key, "!"]);
+            change_cold(other, &["append", key, "!"]);
             let lines = ["multi".to_owned(), format!("del {key}"), "exec".to_owned()];
             assert_eq!(say_all(client, lines.into_iter())[2], Reply::Null);
         }
@@ -290,9 +342,15 @@ const COLD_STEPS: [(&str, ColdStep); 6] = [
     ("strlen and append", |clients, keys| {
         let lines = keys.iter().flat_map(|key| [format!("strlen {key}"), format!("append {key} ?")]);
         let replies = say_all(&mut clients[1], lines);
-        for (at, two) in replies.chunks(2).enumerate() {
+        for (at, (key, two)) in keys.iter().zip(replies.chunks(2)).enumerate() {
             let bytes = cold_value(at).len() as i64 + 2;
-            assert_eq!(two, [Reply::Integer(bytes), Reply::Integer(bytes + 1)]);
+            assert_eq!(two[0], Reply::Integer(bytes));
+            let appended = if is_behind(&two[1]) {
+                &change_cold(&mut clients[1], &["append", key, "?"])
+            } else {
+                &two[1]
+            };
+            assert_eq!(*appended, Reply::Integer(bytes + 1));
         }
     }),
     ("del", |clients, keys| {
@@ -309,7 +367,7 @@ fn redis_clients_find_what_is_on_flash_at_every_node() {
         let mut clients: Vec<_> = nodes.iter().map(|node| Connection::open(*node)).collect();
         let keys = list("k", COLD_KEYS);
         for (at, key) in keys.iter().enumerate() {
-            assert_eq!(clients[at % 2].say(&["set", key, &cold_value(at)]), ok());
+            assert_eq!(change_cold(&mut clients[at % 2], &["set", key, &cold_value(at)]), ok());
         }
         for (turn, (what, step)) in COLD_STEPS.into_iter().enumerate() {
             cold::push_out(&mut clients[turn % 2]);
@@ -352,6 +410,23 @@ fn pipelined_commands_for_a_key_keep_their_order() {
     client.send(&bytes, 1000);
     let replies: Vec<_> = expected.iter().map(|_| client.reply().unwrap()).collect();
     assert_eq!(replies, expected);
+}
+
+#[test]
+fn pipelined_counts_and_scans_are_of_what_came_before() {
+    let (_rack, nodes) = rack(3, &["--unit-size", "1"]);
+    let mut client = Connection::open(nodes[0]);
+    for _ in 0..100 {
+        assert_eq!(client.say(&["flushall"]), ok());
+        let sets = |name: &'static str| (0..20).map(move |number| format!("set {name}{number} x"));
+        // The cursor of another node.
+        let looks = ["dbsize", "scan 1 count 1000"].map(str::to_owned);
+        let [count, scan] =
+            looks.map(|look| [look].into_iter().chain(sets("k")).chain(["flushall".to_owned()]));
+        assert_eq!(say_all(&mut client, count)[0], Reply::Integer(0));
+        let Reply::Elements(_, found) = &say_all(&mut client, scan)[0] else { panic!("no array") };
+        assert_eq!(found[1], Reply::Elements(b'*', Vec::new()));
+    }
 }
 
 #[test]

@@ -12,7 +12,10 @@ use minos_net::Address;
 use minos_node::coordinator::ask_leader;
 use minos_proto::native::Secret;
 use minos_testkit::Client;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, Signal, kill_process},
+};
 use tempfile::TempDir;
 
 use crate::{
@@ -32,7 +35,7 @@ pub(crate) const ROOM: &str = "30s";
 /// Who looks after the nodes.
 enum Host {
     /// `minos rack up`.
-    Up(Child, std::io::Lines<BufReader<ChildStdout>>),
+    Up(Child, BufReader<ChildStdout>),
     /// The test.
     Apart(Apart),
 }
@@ -99,8 +102,8 @@ impl Rack {
             command.args((!options.contains(&"--")).then_some("--")).args(["--rack-timeout", ROOM]);
         }
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
-        let host = Host::Up(process, lines);
+        let said = BufReader::new(process.stdout.take().unwrap());
+        let host = Host::Up(process, said);
         let mut rack = Self { host, nodes: Vec::new(), native: Vec::new(), folder, keeper };
         for node in 0..nodes {
             let (number, address, pid) = rack.announced();
@@ -156,9 +159,10 @@ impl Rack {
 
     /// The next node that has started.
     pub(crate) fn announced(&mut self) -> (usize, SocketAddr, u32) {
-        let Host::Up(_, lines) = &mut self.host else { panic!("the test starts nodes again") };
-        let line = lines.next().expect("the rack has ended").unwrap();
-        let words: Vec<&str> = line.split(' ').collect();
+        let Host::Up(_, said) = &mut self.host else { panic!("the test starts nodes again") };
+        let mut line = String::new();
+        assert!(said.read_line(&mut line).unwrap() > 0, "the rack has ended");
+        let words: Vec<&str> = line.trim_end().split(' ').collect();
         let (number, address, pid) = match words[..] {
             ["node", number, "memcached", address, "pid", pid]
             | ["node", number, "memcached", address, "resp", _, "pid", pid] => (number, address, pid),
@@ -171,6 +175,19 @@ impl Rack {
             _ => panic!("{line}"),
         };
         (number.parse().unwrap(), address.parse().unwrap(), pid.parse().unwrap())
+    }
+
+    /// True if there is a next node that has started.
+    pub(crate) fn has_announced(&self) -> bool {
+        let Host::Up(_, said) = &self.host else { panic!("the test starts nodes again") };
+        let mut ready = [PollFd::new(said.get_ref(), PollFlags::IN)];
+        !said.buffer().is_empty() || poll(&mut ready, Some(&Timespec::default())).unwrap() > 0
+    }
+
+    /// False once the process of a node has ended.
+    pub(crate) fn is_alive(&self, node: usize) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.nodes[node].1));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
     }
 
     /// What the keeper has.
@@ -243,6 +260,22 @@ impl Rack {
         while signal == Signal::STOP && !is_stopped(pid) {
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    /// Signals the process that looks after the nodes, and is their coordinator.
+    pub(crate) fn signal_host(&self, signal: Signal) {
+        let Host::Up(process, _) = &self.host else { panic!("the test looks after the nodes") };
+        kill_process(Pid::from_child(process), signal).unwrap();
+    }
+
+    /// Ends the keeper at once.
+    pub(crate) fn kill_keeper(&mut self) {
+        drop(self.keeper.take().expect("a keeper"));
+    }
+
+    /// Starts another one in its place.
+    pub(crate) fn start_keeper(&mut self) {
+        self.keeper = Some(Keeper::start(self.folder.path(), &[]));
     }
 
     /// Stops a node until others have replaced it, or kills it and removes its memory.

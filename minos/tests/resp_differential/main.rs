@@ -446,6 +446,16 @@ const COLD_SEQUENCES: u64 = 6;
 /// Batches after which all keys are on flash alone.
 const COLD_EVERY: usize = 2;
 
+/// The difference that `run` finds. On a busy machine flash may be behind for longer than a command waits, and the commands
+/// behind that find another state than Redis': all begin again then.
+fn found_with_memory(mut run: impl FnMut() -> Result<(), String>) -> Option<String> {
+    const ATTEMPTS: usize = 10;
+    let is_behind =
+        |found: &Option<String>| found.as_ref().is_some_and(|found| found.contains("Error(\"OOM"));
+    let found = (0..ATTEMPTS).map(|_| run().err()).find(|found| !is_behind(found));
+    found.unwrap_or_else(|| Some(format!("{ATTEMPTS} times no memory")))
+}
+
 #[test]
 fn minos_answers_like_redis_in_a_rack_above_flash() {
     let rival = redis();
@@ -463,15 +473,15 @@ fn minos_answers_like_redis_in_a_rack_above_flash() {
             let commands = batches.iter_mut().flat_map(|batch| &mut batch.commands);
             commands.flat_map(|command| &mut command.words).for_each(|word| word.truncate(WORD_BYTES_MAX));
             let mut since = rack.cold_reads();
-            let between = |number: usize| {
+            let mut between = |number: usize| {
                 if number.is_multiple_of(COLD_EVERY) {
                     reads += rack.cold_reads() - since;
                     cold::push_out(&mut pushers[number % 2]);
                     since = rack.cold_reads();
                 }
             };
-            let found = run(sides, version, (seed, &batches), |_| {}, between);
-            differences.extend(found.err().map(|found| format!("seed {seed}, {found}")));
+            let found = found_with_memory(|| run(sides, version, (seed, &batches), |_| {}, &mut between));
+            differences.extend(found.map(|found| format!("seed {seed}, {found}")));
         }
         assert!(differences.is_empty(), "RESP{version}, {unit}:\n{}", differences.join("\n"));
         assert!(reads >= 2 * COLD_SEQUENCES, "the control: {reads} items were read from flash");
@@ -493,11 +503,12 @@ fn differing(addresses: [SocketAddr; 2], version: &str) -> Vec<String> {
         connection.say(&["hello", version]);
         connection.say(&["flushall"]);
     }
-    let mut differences = Vec::new();
+    let (mut differences, begun) = (Vec::new(), Instant::now());
     for line in FIXED.lines() {
         let words: Vec<&str> = line.split(' ').map(|word| if word == "\"\"" { "" } else { word }).collect();
         let [redis, minos] = connections.each_mut().map(|connection| connection.say(&words));
-        if redis != minos {
+        let comparison = if words[0] == "TTL" { Comparison::About(1) } else { Comparison::Exact };
+        if !is_alike(&redis, &minos, (comparison, begun)) {
             differences.push(format!("{line}\n  Redis {redis:?}\n  Minos {minos:?}"));
         }
     }

@@ -10,6 +10,7 @@ use std::{
 
 use minos_net::{pass_file, take_file};
 use minos_testkit::Server;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::{MODES, connect, everything_is_there_again, kill_under_load, serve_at, stop};
 use crate::common::{keeper::Keeper, refusal};
@@ -109,6 +110,23 @@ fn a_server_serves_on_without_its_keeper() {
     let server = serve_at("cache", &region);
     assert!(server.log().contains("new path=keeper:"), "{}", server.log());
     assert_eq!(connect(&server).get("a").unwrap(), None);
+}
+
+#[test]
+fn no_upgrade_begins_while_the_keeper_hangs() {
+    let (_folder, keeper) = start(&[]);
+    let server = serve_at("store", &keeper.region("a"));
+    keeper.signal(Signal::STOP);
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap()).unwrap();
+    kill_process(pid, Signal::USR2).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !server.log().contains("SIGUSR2: its keeper does not reply") {
+        assert!(Instant::now() < deadline, "{}", server.log());
+        thread::sleep(Duration::from_millis(5));
+    }
+    // The same program goes on.
+    assert_eq!(connect(&server).set("key", b"value").unwrap(), "STORED");
+    assert!(!server.log().contains("starting the new program"), "{}", server.log());
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     sync::Arc,
@@ -187,14 +187,18 @@ impl Rig {
     }
 
     pub(crate) fn connect_to(&self, address: SocketAddr) -> Secured {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(WITHIN)).unwrap();
-        stream.set_write_timeout(Some(WITHIN)).unwrap();
+        self.try_to_connect(address).unwrap()
+    }
+
+    pub(crate) fn try_to_connect(&self, address: SocketAddr) -> io::Result<Secured> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(WITHIN))?;
+        stream.set_write_timeout(Some(WITHIN))?;
         let mut secured = StreamOwned::new(self.client(), stream);
         while secured.conn.is_handshaking() {
-            secured.conn.complete_io(&mut secured.sock).unwrap();
+            secured.conn.complete_io(&mut secured.sock)?;
         }
-        secured
+        Ok(secured)
     }
 
     /// A connection, and the certificate that the server has shown.

@@ -23,7 +23,7 @@ from ._calls import (
     value_or,
     was_stored,
 )
-from ._minos import Error, Native, Value
+from ._minos import Busy, Error, Native, TimedOut, Value
 from ._types import Request, Result
 
 
@@ -34,13 +34,16 @@ class AsyncClient:
     timed out. Created by connect.
     """
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: Native, timeout: float) -> None:
         """For connect only."""
         self._native = native
+        self._timeout = timeout
         self._loop = asyncio.get_running_loop()
         self._futures: Dict[int, "asyncio.Future[Result]"] = {}
-        # Operations that wait for room.
-        self._backlog: Deque[Tuple[Request, "asyncio.Future[Result]"]] = deque()
+        # Operations that wait for room, and since when.
+        self._backlog: Deque[Tuple[Request, float, "asyncio.Future[Result]"]] = deque()
+        # When an operation was last answered.
+        self._answered = 0.0
         self._timer: Optional[asyncio.TimerHandle] = None
         self._is_stepping = False
         self._is_closed = False
@@ -56,17 +59,21 @@ class AsyncClient:
         value_bytes_max: Optional[int] = None,
         datagram_bytes_max: Optional[int] = None,
         in_flight_max: Optional[int] = None,
-        all_writes_once: bool = False,
+        all_writes_once: bool = True,
         reads: str = "weighted",
     ) -> "AsyncClient":
         """Connects to the server at "minos://HOST:PORT" or "HOST:PORT", which must answer.
 
         Several addresses, separated by commas, name servers of the same items, or caches that replace each other:
-        when one is stopping or silent, the client goes to the next.
+        when one is stopping or silent, the client goes to the next. Host names are resolved once, here; one that is
+        not known is left out while another is.
 
-        timeout bounds an operation, retries included; for a large value, the time without progress.
+        timeout bounds an operation, retries included; for a large value, the time without progress, and for what waits
+        for room, because 4096 operations have not ended, the time without an answer to any.
         secret is a line of the server's --native-secret-file, as `minos secret` prints it. With all_writes_once the
-        server executes every write exactly once, and not only those that must not be repeated.
+        server executes every write exactly once. Without, only those that must not be repeated: a set, replace or touch
+        whose answer was lost or late may be executed again after later, acknowledged writes of the same key, also of
+        this client, and bring the older value back.
         reads chooses the node of a rack's unit that gets a read: "weighted", as the rack balances it, "uniform", or
         "two-choices", the less busy of two; or "copies", also nodes of other units, whose copies may be old by their
         --read-copies.
@@ -84,7 +91,7 @@ class AsyncClient:
             all_writes_once,
             reads,
         )
-        client = cls(opened)
+        client = cls(opened, timeout)
         try:
             await client.ping()
         except BaseException:
@@ -126,7 +133,7 @@ class AsyncClient:
         if self._is_closed:
             raise Error("the client has ended")
         future: "asyncio.Future[Result]" = self._loop.create_future()
-        self._backlog.append((wanted, future))
+        self._backlog.append((wanted, time.monotonic(), future))
         self._step_soon()
         return future
 
@@ -149,6 +156,8 @@ class AsyncClient:
         except Error as error:
             self._end(error)
             return
+        if not all(isinstance(result, (TimedOut, Busy)) for _, result in ended):
+            self._answered = time.monotonic()
         for number, result in ended:
             self._settle(self._futures.pop(number), result)
         # Ended operations made room for waiting ones.
@@ -158,11 +167,17 @@ class AsyncClient:
         self._timer = None if seconds is None else self._loop.call_later(seconds, self._step)
 
     def _start(self) -> None:
+        now = time.monotonic()
         while self._backlog:
-            wanted, future = self._backlog[0]
+            wanted, since, future = self._backlog[0]
             number = None if future.done() else self._native.start(wanted)
             if number is None and not future.done():
-                break
+                # As long as there are answers, there will be room.
+                if now - max(since, self._answered) < (wanted[-1] or self._timeout):
+                    break
+                late = TimedOut("no answer in time")
+                late.was_sent = False
+                self._settle(future, late)
             self._backlog.popleft()
             if number is not None:
                 self._futures[number] = future
@@ -180,7 +195,7 @@ class AsyncClient:
         self._loop.remove_reader(self._native.fileno())
         if self._timer is not None:
             self._timer.cancel()
-        for future in [*self._futures.values(), *(future for _, future in self._backlog)]:
+        for future in [*self._futures.values(), *(future for *_, future in self._backlog)]:
             self._settle(future, error)
         self._futures.clear()
         self._backlog.clear()

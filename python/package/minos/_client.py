@@ -28,8 +28,10 @@ from ._types import Request, Result
 class Client:
     """A client of one server, or of one of several that replace each other.
 
-    Other threads run during a call. Threads may share a client, but its calls run one at a time: give each thread its
-    own client if that matters. A child process must create its own clients.
+    Other threads run during a call, and handlers of signals, Ctrl-C included; what such a handler raises ends the call,
+    whose operations may then have been executed or not. It must not use the client itself. Threads may share a client,
+    but its calls run one at a time: give each thread its own client if that matters. A child process must create its
+    own clients.
     """
 
     def __init__(
@@ -41,17 +43,21 @@ class Client:
         value_bytes_max: Optional[int] = None,
         datagram_bytes_max: Optional[int] = None,
         in_flight_max: Optional[int] = None,
-        all_writes_once: bool = False,
+        all_writes_once: bool = True,
         reads: str = "weighted",
     ) -> None:
         """Connects to the server at "minos://HOST:PORT" or "HOST:PORT", which must answer.
 
         Several addresses, separated by commas, name servers of the same items, or caches that replace each other:
-        when one is stopping or silent, the client goes to the next.
+        when one is stopping or silent, the client goes to the next. Host names are resolved once, here; one that is
+        not known is left out while another is.
 
-        timeout bounds an operation, retries included; for a large value, the time without progress.
+        timeout bounds an operation, retries included; for a large value, the time without progress, and for what waits
+        for room, because 4096 operations have not ended, the time without an answer to any.
         secret is a line of the server's --native-secret-file, as `minos secret` prints it. With all_writes_once the
-        server executes every write exactly once, and not only those that must not be repeated.
+        server executes every write exactly once. Without, only those that must not be repeated: a set, replace or touch
+        whose answer was lost or late may be executed again after later, acknowledged writes of the same key, also of
+        this client, and bring the older value back.
         reads chooses the node of a rack's unit that gets a read: "weighted", as the rack balances it, "uniform", or
         "two-choices", the less busy of two; or "copies", also nodes of other units, whose copies may be old by their
         --read-copies.

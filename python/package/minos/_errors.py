@@ -1,6 +1,6 @@
 """Errors with further attributes."""
 
-from typing import Dict, Mapping, Union
+from typing import Dict, Mapping, Tuple, Type, Union
 
 from ._minos import Error
 
@@ -20,3 +20,7 @@ class Partial(Error):
         super().__init__(f"{len(failed)} of the keys failed, the first because: {first}")
         self.found = dict(found)
         self.failed = dict(failed)
+
+    def __reduce__(self) -> Tuple[Type["Partial"], Tuple[Dict[_Name, bytes], Dict[_Name, Exception]]]:
+        # For pickle, which would otherwise pass the text alone.
+        return Partial, (self.found, self.failed)

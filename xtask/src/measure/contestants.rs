@@ -15,6 +15,8 @@ use super::plan::Plan;
 
 /// Memory of each store, in MiB.
 const MEMORY_MIB: u32 = 2048;
+/// Threads of extstore that read its file: with one, its default, one read is under way at a time.
+const EXT_THREADS: u32 = 8;
 /// Longest time until a server has written what memory holds.
 const STOPPED_WITHIN: Duration = Duration::from_secs(60);
 
@@ -78,6 +80,41 @@ impl Contestant {
             line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.parse::<u64>().ok());
         kib.map(|kib| kib << 10).ok_or_else(|| anyhow::anyhow!("no VmRSS of process {}", self.pid()))
     }
+
+    /// Items that it holds.
+    pub(crate) fn items(&self) -> anyhow::Result<u64> {
+        if self.scheme == "resp" {
+            let port = self.address().port().to_string();
+            let said = Command::new("redis-cli").args(["-p", &port, "dbsize"]).output()?.stdout;
+            return Ok(String::from_utf8(said)?.trim().parse()?);
+        }
+        let stats = Client::connect(self.address())?.stats("")?;
+        let items = stats.iter().find(|(name, _)| name == "curr_items").context("no curr_items")?;
+        Ok(items.1.parse()?)
+    }
+}
+
+/// Caches with their defaults and this much memory.
+pub(crate) fn caches(program: &Path, memory_mib: u32) -> anyhow::Result<[Contestant; 3]> {
+    let start = |name, scheme, command: &dyn Fn(u16) -> String| {
+        let server = bound("0", |port, _| command(port).split(' ').map(str::to_owned).collect())?;
+        anyhow::Ok(Contestant { name, scheme, is_minos: name == "Minos", server })
+    };
+    let program = program.display();
+    Ok([
+        start("Minos", "memcached", &|port| {
+            format!("{program} serve --memcached 127.0.0.1:{port} --workers 1 --memory {memory_mib}m")
+        })?,
+        start("memcached", "memcached", &|port| {
+            format!("memcached -l 127.0.0.1 -u root -p {port} -t 1 -m {memory_mib}")
+        })?,
+        start("Redis", "resp", &|port| {
+            format!(
+                "redis-server --bind 127.0.0.1 --port {port} --appendonly no --save --maxmemory {memory_mib}mb \
+                 --maxmemory-policy allkeys-lru"
+            )
+        })?,
+    ])
 }
 
 pub(crate) fn minos(
@@ -115,7 +152,8 @@ pub(crate) fn extstore(
 ) -> anyhow::Result<Contestant> {
     let server = bound(cpus, |port, _| {
         let text = format!(
-            "memcached -l 127.0.0.1 -U 0 -u root -p {port} -t {threads} -m {memory_mib} -o ext_path={file}"
+            "memcached -l 127.0.0.1 -U 0 -u root -p {port} -t {threads} -m {memory_mib} -o \
+             ext_path={file},ext_threads={EXT_THREADS}"
         );
         text.split(' ').map(str::to_owned).collect()
     })?;

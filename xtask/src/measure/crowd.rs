@@ -53,10 +53,11 @@ pub(super) fn measure(program: &Path, rounds: u32, millis: u32) -> anyhow::Resul
         driver::load(program, &contestant.target(), &["--workload", QUIET])?;
     }
     let mut samples = vec![[(); 2].map(|()| [(); 3].map(|()| Samples::default())); contestants.len()];
-    for _ in 0..rounds {
+    for round in 0..rounds {
         for (contestant, [alone, beside]) in contestants.iter().zip(&mut samples) {
-            once(program, contestant, millis, alone)?;
-            Crowd::gather(contestant.address())?.beside(|| once(program, contestant, millis, beside))?;
+            once(program, contestant, (millis, round), alone)?;
+            Crowd::gather(contestant.address())?
+                .beside(|| once(program, contestant, (millis, round), beside))?;
         }
     }
     for (contestant, samples) in contestants.iter().zip(&samples) {
@@ -72,7 +73,7 @@ pub(super) fn measure(program: &Path, rounds: u32, millis: u32) -> anyhow::Resul
 fn once(
     program: &Path,
     contestant: &Contestant,
-    millis: u32,
+    (millis, draw): (u32, u32),
     samples: &mut [Samples; 3],
 ) -> anyhow::Result<()> {
     let measurement = Measurement {
@@ -83,6 +84,7 @@ fn once(
         drain: "3s",
         warmup_ms: driver::WARMUP_MS,
         millis,
+        draw,
         arguments: &["--workload", QUIET],
     };
     let result = turn::run(program, &measurement)?;

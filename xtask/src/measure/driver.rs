@@ -57,6 +57,8 @@ pub(super) struct Measurement<'a> {
     pub(super) drain: &'static str,
     pub(super) warmup_ms: u32,
     pub(super) millis: u32,
+    /// Which requests are drawn of a workload: the same for all that are compared in a round, others in each.
+    pub(super) draw: u32,
     pub(super) arguments: &'a [&'a str],
 }
 
@@ -67,7 +69,7 @@ impl Measurement<'_> {
         let [warmup, duration] = [self.warmup_ms, self.millis].map(|millis| format!("{millis}ms"));
         command.args(self.threads);
         command.args(["--pace", self.pace.name(), "--warmup", &warmup, "--drain", self.drain]);
-        command.args(["--duration", &duration]).args(self.arguments);
+        command.args(["--duration", &duration, "--draw", &self.draw.to_string()]).args(self.arguments);
         json(command)
     }
 }

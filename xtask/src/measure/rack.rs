@@ -183,7 +183,7 @@ impl Rack {
     }
 
     /// Microseconds of all nodes for a GET that the first one was asked.
-    fn cost_us(&self, program: &Path, millis: u32, pipeline: &str) -> anyhow::Result<f64> {
+    fn cost_us(&self, program: &Path, (millis, draw): (u32, u32), pipeline: &str) -> anyhow::Result<f64> {
         let measurement = Measurement {
             target: &self.target(),
             server_pid: self.pids[0],
@@ -192,6 +192,7 @@ impl Rack {
             drain: "100ms",
             warmup_ms: WARMUP_MS,
             millis,
+            draw,
             arguments: &["--workload", WORKLOAD, "--rate", "max", "--pipeline", pipeline],
         };
         let before = (self.ticks()?, self.gets()?);
@@ -265,9 +266,9 @@ pub(super) fn measure(program: &Path, rounds: u32, millis: u32) -> anyhow::Resul
     );
     for pipeline in PIPELINES {
         let mut samples = vec![Samples::default(); racks.len()];
-        for _ in 0..rounds {
+        for round in 0..rounds {
             for (rack, samples) in racks.iter().zip(&mut samples) {
-                samples.push(rack.cost_us(program, millis, pipeline)?);
+                samples.push(rack.cost_us(program, (millis, round), pipeline)?);
             }
         }
         let own = samples[0].median();

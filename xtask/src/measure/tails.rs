@@ -178,9 +178,9 @@ impl Contest {
 
     fn rounds(&self, program: &Path, extent: &Extent, arguments: &[&str]) -> anyhow::Result<Vec<Rounds>> {
         let mut samples = vec![Rounds::default(); self.contestants.len()];
-        for _ in 0..extent.rounds {
+        for round in 0..extent.rounds {
             for (contestant, samples) in self.contestants.iter().zip(&mut samples) {
-                let result = self.once(program, contestant, extent.millis, arguments)?;
+                let result = self.once(program, contestant, (extent.millis, round), arguments)?;
                 samples.plans.push(contestant.plan()?);
                 samples.small.push(&result["latency_us"]["small"]);
                 samples.large.push(&result["latency_us"]["large"]);
@@ -194,7 +194,7 @@ impl Contest {
         &self,
         program: &Path,
         contestant: &Contestant,
-        millis: u32,
+        (millis, draw): (u32, u32),
         arguments: &[&str],
     ) -> anyhow::Result<Value> {
         self.pace.pause(driver::WARMUP_MS + millis);
@@ -206,6 +206,7 @@ impl Contest {
             drain: "3s",
             warmup_ms: driver::WARMUP_MS,
             millis,
+            draw,
             arguments,
         };
         let result = measurement.run(program)?;

@@ -7,7 +7,7 @@ const ALLOWED: [(&str, &[&str]); 28] = [
     ("base", &[]),
     ("access", &[]),
     ("sync", &["base"]),
-    ("region", &["base", "sync"]),
+    ("region", &["sync"]),
     ("engine", &["base", "sync", "region"]),
     ("fabric", &["engine", "region"]),
     ("flash", &["base"]),
@@ -21,7 +21,7 @@ const ALLOWED: [(&str, &[&str]); 28] = [
     (
         "node",
         &[
-            "access", "base", "sync", "region", "engine", "sched", "sealed", "proto", "net", "rack", "tier",
+            "access", "base", "sync", "engine", "fabric", "sched", "sealed", "proto", "net", "rack", "tier",
             "tls", "unit",
         ],
     ),
@@ -34,7 +34,7 @@ const ALLOWED: [(&str, &[&str]); 28] = [
     ("rack", &["base"]),
     ("unit", &["base", "rack"]),
     ("rackmodel", &["base", "rack", "sim"]),
-    ("sim", &["base", "sched", "workload"]),
+    ("sim", &["base", "sched"]),
     (
         "minos",
         &[
@@ -49,7 +49,6 @@ const ALLOWED: [(&str, &[&str]); 28] = [
             "proto",
             "rackmodel",
             "sched",
-            "sealed",
             "sim",
             "sync",
             "tier",

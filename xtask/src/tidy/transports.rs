@@ -13,6 +13,7 @@ const NAMED_IN: [(&str, &[&str]); 3] = [
             "crates/node/src/tcp/connection.rs",
             "crates/node/src/rack/attach.rs",
             "crates/node/src/rack/coordinator/mod.rs",
+            "crates/node/src/rack/fabric.rs",
             "crates/node/src/rack/links/tests.rs",
             "crates/node/src/rack/stream.rs",
         ],

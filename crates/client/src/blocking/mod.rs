@@ -5,7 +5,7 @@ mod steps;
 mod tests;
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     net::SocketAddr,
     os::fd::AsFd,
     time::{Duration, Instant},
@@ -21,8 +21,8 @@ use crate::{
     wire::Wire,
 };
 
-/// Longest wait without a look at the clock.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+/// Longest wait without a look at the clock, and the time between two questions whether to go on.
+const WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// An operation of a call.
 enum Asked {
@@ -48,7 +48,7 @@ impl Asked {
 ///
 /// It has one socket, which the calling thread drives: calls take `&mut self`, and there are no background
 /// threads. It can be sent to another thread; threads that share one need a mutex, or better a client each.
-/// Nothing is sent between calls. An event loop starts operations and calls [`step`](Client::step) when the
+/// Nothing is sent between calls. After a fork only one of the processes may use a client. An event loop starts operations and calls [`step`](Client::step) when the
 /// socket ([`AsFd`]) is readable or [`until_next`](Client::until_next) is over; these calls never wait.
 #[derive(Debug)]
 pub struct Client {
@@ -56,6 +56,8 @@ pub struct Client {
     timeout: Option<Duration>,
     /// Completions of started operations, until they are taken.
     ended: VecDeque<Completion>,
+    /// Operations of calls that have ended before them.
+    given_up: HashSet<OpId>,
     /// True if an operation was started that no step has sent yet.
     has_unsent: bool,
 }
@@ -65,7 +67,8 @@ impl Client {
     ///
     /// Several addresses, separated by commas, name servers of the same items, or caches that replace each
     /// other: when a server stops or is silent, the client switches to the next. If the first one that answers is a node
-    /// of a rack, the client uses all nodes of the rack.
+    /// of a rack, the client uses all nodes of the rack. Names of hosts are resolved here and never again: make another
+    /// client for a server that has another address. A name without one is left out while others have one.
     ///
     /// # Errors
     /// [`Error::Address`], [`Error::Option`], [`Error::Io`]; [`Error::TimedOut`], [`Error::Secret`] or
@@ -85,6 +88,7 @@ impl Client {
             wire: Wire::open(&parse_all(address)?, config)?,
             timeout: None,
             ended: VecDeque::new(),
+            given_up: HashSet::new(),
             has_unsent: false,
         })
     }
@@ -110,39 +114,72 @@ impl Client {
     /// Executes many operations at once, in as few datagrams as possible: explicit vectors (vector interfaces
     /// §6.2). Results are in the order of the requests; the order of execution is unspecified.
     pub fn call_many(&mut self, requests: impl IntoIterator<Item = Request>) -> Vec<Result<Outcome, Error>> {
+        self.call_many_while(requests, || true)
+    }
+
+    /// As [`call_many`](Self::call_many), but asks ten times a second whether to go on. What has not ended when the answer
+    /// is no fails with [`Error::TimedOut`].
+    pub fn call_many_while(
+        &mut self,
+        requests: impl IntoIterator<Item = Request>,
+        mut goes_on: impl FnMut() -> bool,
+    ) -> Vec<Result<Outcome, Error>> {
         let mut asked = Vec::new();
         let mut left = 0;
         let timeout = self.timeout;
         let mut requests = requests.into_iter().map(|request| request.timeout_or(timeout));
         let mut next = requests.next();
+        let since_ns = self.wire.now_ns();
+        let mut looked = Instant::now();
         while next.is_some() || left > 0 {
             let before = asked.len();
-            next = self.submit_all(next, &mut requests, &mut asked);
-            left += asked.len() - before;
-            if let Err(error) = self.advance() {
-                let unsent = next.into_iter().chain(requests).map(|_| Err(error.clone()));
-                let results = asked.into_iter().map(|asked| asked.result(&error));
-                return results.chain(unsent).collect();
+            next = self.submit_all(next, &mut requests, &mut asked, since_ns);
+            left += asked[before..].iter().filter(|asked| matches!(asked, Asked::Unfinished(_))).count();
+            let mut fault = self.advance().err();
+            if looked.elapsed() >= WAIT_MAX {
+                looked = Instant::now();
+                fault = fault.or_else(|| (!goes_on()).then_some(Error::TimedOut { was_sent: true }));
             }
             left -= self.take_completions(&mut asked);
+            if let Some(error) = fault {
+                let unsent = next.into_iter().chain(requests).map(|_| Err(error.clone()));
+                return self.give_up(asked, &error).into_iter().chain(unsent).collect();
+            }
         }
-        asked.into_iter().map(|asked| asked.result(&Error::Closed)).collect()
+        self.give_up(asked, &Error::Closed)
+    }
+
+    /// The results of a call that ends; `error` for what has not ended, of which nobody will hear.
+    fn give_up(&mut self, asked: Vec<Asked>, error: &Error) -> Vec<Result<Outcome, Error>> {
+        let unfinished = |asked: &Asked| match asked {
+            Asked::Unfinished(id) => Some(*id),
+            Asked::Ended(_) => None,
+        };
+        self.given_up.extend(asked.iter().filter_map(unfinished));
+        asked.into_iter().map(|asked| asked.result(error)).collect()
     }
 
     /// Takes all completions. Returns the number of those that belong to a call.
     fn take_completions(&mut self, asked: &mut [Asked]) -> usize {
         let mut count = 0;
-        while let Some(completion) = self.wire.core.poll_completion() {
+        while let Some(completion) = self.wire.poll_completion() {
             // A started operation may have any tag.
             match usize::try_from(completion.tag).ok().and_then(|index| asked.get_mut(index)) {
                 Some(asked) if asked.is(completion.id) => {
                     *asked = Asked::Ended(completion.result);
                     count += 1;
                 }
-                _ => self.ended.push_back(completion),
+                _ => self.keep(completion),
             }
         }
         count
+    }
+
+    /// Keeps the completion of a started operation until it is taken.
+    fn keep(&mut self, completion: Completion) {
+        if !self.given_up.remove(&completion.id) {
+            self.ended.push_back(completion);
+        }
     }
 
     /// Sets the time-out of further calls, for requests without one of their own; `None` stands for
@@ -176,22 +213,26 @@ impl Client {
         self.wire.core.counters()
     }
 
-    /// Submits requests while there is room, with their index as tag. Returns the first one without room.
+    /// Submits requests of a call while there is room, with their index as tag, and ends those that have waited for it in
+    /// vain. Returns the first one without room.
     fn submit_all(
         &mut self,
         mut next: Option<Request>,
         requests: &mut impl Iterator<Item = Request>,
         asked: &mut Vec<Asked>,
+        since_ns: u64,
     ) -> Option<Request> {
         let now_ns = self.wire.now_ns();
         while let Some(request) = next {
-            match self.wire.core.submit(request.tag(asked.len() as u64), now_ns) {
-                Ok(id) => {
-                    asked.push(Asked::Unfinished(id));
-                    next = requests.next();
-                }
-                Err(Full(request)) => return Some(request),
-            }
+            let asked_for = match self.wire.core.submit(request.tag(asked.len() as u64), now_ns) {
+                Ok(id) => Asked::Unfinished(id),
+                Err(Full(request)) => match self.wire.overdue(&request, since_ns, now_ns) {
+                    Some(error) => Asked::Ended(Err(error)),
+                    None => return Some(request),
+                },
+            };
+            asked.push(asked_for);
+            next = requests.next();
         }
         // No other requests will join their datagrams.
         self.wire.core.flush();

@@ -36,8 +36,8 @@ impl Client {
         if self.wire.drain()? {
             self.wire.flush();
         }
-        while let Some(completion) = self.wire.core.poll_completion() {
-            self.ended.push_back(completion);
+        while let Some(completion) = self.wire.poll_completion() {
+            self.keep(completion);
         }
         Ok(())
     }

@@ -1,6 +1,11 @@
 //! The blocking client against the played server, over a real socket.
 
-use std::{collections::HashMap, os::fd::AsFd, time::Duration};
+use std::{
+    collections::HashMap,
+    os::fd::AsFd,
+    thread,
+    time::{Duration, Instant},
+};
 
 use minos_net::{Wait, wait_readable};
 
@@ -29,6 +34,20 @@ fn calls_return_what_the_server_says() {
 }
 
 #[test]
+fn an_address_without_a_host_is_left_out_while_there_is_another() {
+    let server = Played::start(|_| false);
+    // Longer than a part of a name may be, so that no name server is asked.
+    let nobody = "x".repeat(64);
+    for addresses in [format!("{nobody}, {}", server.address), format!("{},{nobody}:7", server.address)] {
+        let mut client = Client::connect(&addresses, patient()).unwrap();
+        assert!(client.server() == server.address && client.ping().is_ok());
+    }
+    let none = Client::open(&format!("{nobody},{nobody}:7"), patient());
+    let error = none.expect_err("there is no such host").to_string();
+    assert!(error.contains(&format!("{nobody}:11311")), "the first is named: {error}");
+}
+
+#[test]
 fn more_than_may_be_unfinished_takes_turns() {
     let server = Played::start(|count| count % 5 == 4);
     let config = patient().operations_max(7);
@@ -40,6 +59,45 @@ fn more_than_may_be_unfinished_takes_turns() {
         let bytes = result.unwrap().map(|value| value.bytes);
         assert_eq!(bytes, (index < 100).then(|| format!("value {index}").into_bytes()));
     }
+}
+
+#[test]
+fn what_waits_for_room_beside_what_has_no_answer_waits_no_longer_than_that() {
+    let server = Played::start_honest(|_| true);
+    let mut client = Client::connect(&server.address.to_string(), patient().operations_max(4)).unwrap();
+    server.begin_losses();
+    // Long enough that the first are sent before, though the process stands still for a moment.
+    client.set_timeout(Some(Duration::from_secs(1)));
+    let begun = Instant::now();
+    let results = client.get_many((0..400).map(|index| index.to_string()));
+    let late = |was_sent| Err(Error::TimedOut { was_sent });
+    assert!(results[..4].iter().all(|result| *result == late(true)), "{results:?}");
+    // As many got the room of these.
+    assert!(results.len() == 400 && results[8..].iter().all(|result| *result == late(false)), "{results:?}");
+    // A hundred times as long before the fix.
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn what_waits_for_room_may_take_longer_than_one_time_out_while_there_are_answers() {
+    let server = Played::start(|_| {
+        thread::sleep(Duration::from_millis(15));
+        false
+    });
+    let mut client = Client::connect(&server.address.to_string(), patient().operations_max(2)).unwrap();
+    let timeout = Duration::from_secs(1);
+    client.set_timeout(Some(timeout));
+    // A machine that stands still as long as that times some out, but hardly in each of many tries.
+    let mut tries = (0..20).map(|_| {
+        let begun = Instant::now();
+        let results = client.get_many((0..200).map(|index| index.to_string()));
+        assert!(begun.elapsed() > timeout, "it was too fast to show anything");
+        results
+    });
+    assert!(
+        tries.any(|results| results.iter().all(|result| *result == Ok(None))),
+        "some time out in each try"
+    );
 }
 
 #[test]
@@ -86,9 +144,32 @@ fn a_loop_of_the_caller_drives_what_was_started() {
 }
 
 #[test]
-fn a_time_out_of_the_call_comes_before_that_of_the_client() {
-    let server = Played::start(|count| count > 3);
+fn what_is_given_up_ends_unheard() {
+    let server = Played::start_honest(|count| count < 28);
     let mut client = Client::connect(&server.address.to_string(), patient()).unwrap();
+    server.begin_losses();
+    let mut looks = 0;
+    let begun = Instant::now();
+    let results = client.call_many_while([Request::new(Verb::Get, "a"), Request::new(Verb::Get, "")], || {
+        looks += 1;
+        looks < 2
+    });
+    assert_eq!(results[0], Err(Error::TimedOut { was_sent: true }));
+    assert!(matches!(results[1], Err(Error::Key { .. })), "that one had ended");
+    assert!(looks == 2 && begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let id = client.start(Request::new(Verb::Get, "b")).unwrap();
+    while client.get("c") != Ok(None) || client.wire.core.unfinished() > 0 {
+        client.step().unwrap();
+    }
+    assert_eq!(client.take_ended().map(|ended| ended.id), Some(id));
+    assert_eq!(client.take_ended(), None);
+}
+
+#[test]
+fn a_time_out_of_the_call_comes_before_that_of_the_client() {
+    let server = Played::start_honest(|count| count > 1);
+    let mut client = Client::connect(&server.address.to_string(), patient()).unwrap();
+    server.begin_losses();
     client.set_timeout(Some(Duration::from_millis(20)));
     while client.get("a").is_ok() {}
     let own = client.call(Request::new(Verb::Get, "a").timeout(Duration::ZERO));

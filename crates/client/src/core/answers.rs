@@ -4,11 +4,14 @@ use minos_proto::native::{AckHead, DataHead, Grant, Header, Opcode, Ranges, Repl
 
 use super::{
     Core, OpId,
-    fetch::{Arrived, Fetch, Found},
+    fetch::{Arrived, Fetch, Found, WINDOWS_KEPT_MAX},
     operation::{Operation, Phase},
     store::{Next, Store},
 };
 use crate::{Error, Outcome, Value, Verb};
+
+/// Longest time until a client asks again that waits in line: the server keeps its place for a bit more than twice as long.
+const LINE_REST_MAX_NS: u64 = 100_000_000;
 
 impl Core {
     pub(super) fn on_record(&mut self, header: &Header, record: &ReplyRecord<'_>, now_ns: u64) {
@@ -28,47 +31,84 @@ impl Core {
         };
         let Operation { request, phase, .. } = operation;
         if record.opcode == request.verb.opcode() {
-            let is_moving = matches!(phase, Phase::Storing(_) | Phase::Fetching(_));
-            self.on_status(id, header, record, is_moving, now_ns);
+            let is_of_request = match phase {
+                Phase::Storing(store) => !store.is_answered_by(header.sequence),
+                Phase::Fetching(_) => true,
+                _ => false,
+            };
+            self.on_status(id, header, record, is_of_request, now_ns);
         } else if record.opcode == Opcode::Fetch && matches!(phase, Phase::Fetching(_)) {
-            // After any other status the fetch is repeated after its time-out, as without an answer.
-            if matches!(record.status, Status::Gone | Status::NotFound | Status::NotOwner) {
-                self.begin_again(id, now_ns);
+            match record.status {
+                Status::Gone | Status::NotFound | Status::NotOwner => self.begin_again(id, now_ns),
+                Status::Busy => self.ask_again(id),
+                // Repeated after its time-out, as without an answer.
+                _ => {}
             }
         } else {
             self.counters.ignored += 1;
         }
     }
 
-    /// Handles the status of an operation; `is_moving` says that its large value is on its way.
+    /// Asks for a window again that the server did not send, because it had sent much already. What was asked for before
+    /// has arrived, or is lost.
+    fn ask_again(&mut self, id: OpId) {
+        if let Some(Phase::Fetching(fetch)) =
+            self.operations.get_mut(id).map(|operation| &mut operation.phase)
+        {
+            fetch.repair();
+        }
+        self.queue_transfer(id);
+    }
+
+    /// Handles the status of an operation; `is_of_request` says that its large value is on its way, and that the status
+    /// answers the request that began this.
     fn on_status(
         &mut self,
         id: OpId,
         header: &Header,
         record: &ReplyRecord<'_>,
-        is_moving: bool,
+        is_of_request: bool,
         now_ns: u64,
     ) {
         match record.status {
             // A request sent twice was answered twice, the second time by a worker without the transfer:
             // large values may have moved to another worker.
-            Status::Busy | Status::InProgress | Status::NotOwner if is_moving => self.counters.ignored += 1,
+            Status::Busy | Status::InProgress | Status::NotOwner if is_of_request => {
+                self.counters.ignored += 1
+            }
             Status::Large => self.on_large(id, header, record, now_ns),
             Status::Granted => self.on_granted(id, header.session, record, now_ns),
-            Status::Busy => {
-                self.rest(id, now_ns);
-                if let Some(operation) = self.operations.get_mut(id) {
-                    operation.note_busy();
-                }
-                self.take_over(id, now_ns);
+            Status::Busy => self.on_busy(id, header.sequence, record.cas, now_ns),
+            Status::InProgress => self.rest(id, u64::MAX, now_ns),
+            Status::NotOwner => {
+                self.leave(id, now_ns);
+                self.on_not_owner(id, record, now_ns);
             }
-            Status::InProgress => self.rest(id, now_ns),
-            Status::NotOwner => self.on_not_owner(id, record, now_ns),
-            Status::NoSession => self.on_session_lost(header.session, now_ns),
+            Status::NoSession => {
+                if self.take_back(id) {
+                    self.leave(id, now_ns);
+                    self.assign(id, now_ns, 0);
+                }
+                self.session_lost = Some(header.session);
+            }
             Status::TooOld => self.finish(id, Err(Error::OutcomeUnknown), now_ns),
             Status::Gone | Status::TimedOut => self.begin_again(id, now_ns),
             _ => self.on_final(id, record, now_ns),
         }
+    }
+
+    /// Lets an operation wait that a bound hinders. A large value may have a `place` in line, above 0: then the server grants
+    /// it unasked when its turn has come, as long as the client asks now and then.
+    #[cold]
+    fn on_busy(&mut self, id: OpId, sequence: u64, place: u64, now_ns: u64) {
+        let longest_ns = if place > 0 { LINE_REST_MAX_NS } else { u64::MAX };
+        self.rest(id, longest_ns, now_ns);
+        let Some(operation) = self.operations.get_mut(id) else { return };
+        operation.note_busy(sequence);
+        if operation.gets_on(place) {
+            operation.deadline_ns = now_ns.saturating_add(operation.timeout_ns);
+        }
+        self.take_over(id, now_ns);
     }
 
     fn on_final(&mut self, id: OpId, record: &ReplyRecord<'_>, now_ns: u64) {
@@ -144,8 +184,12 @@ impl Core {
         let mut fetch = Fetch::new(found, window, sequence);
         let has_turn = self.fetches.take();
         if has_turn {
-            fetch.activate(keeps, true);
+            fetch.activate(keeps);
+            fetch.expect_first();
         } else {
+            if self.fetches.waiting.len() < WINDOWS_KEPT_MAX {
+                fetch.keep_first(keeps);
+            }
             self.fetches.waiting.push_back(id);
         }
         if let Some(operation) = self.operations.get_mut(id) {
@@ -187,9 +231,11 @@ impl Core {
         self.on_found(id, &Found { fragments, value_bytes, cas, item_flags }, header.sequence, now_ns);
         let Some(operation) = self.operations.get_mut(id) else { return };
         let Phase::Fetching(fetch) = &mut operation.phase else { return };
-        let arrived = fetch.take(&head, data);
-        match arrived {
+        let is_active = fetch.is_active;
+        match fetch.take(&head, data) {
             Arrived::Useless => self.counters.ignored += 1,
+            // It has no deadline before its turn, and asks for nothing.
+            Arrived::More | Arrived::Ask if !is_active => {}
             Arrived::More => self.note_progress(id, now_ns),
             Arrived::Ask => {
                 self.note_progress(id, now_ns);
@@ -215,13 +261,14 @@ impl Core {
             return;
         }
         let grant = Grant::parse(record.value).ok();
-        let Some(store) = grant.and_then(|grant| Store::new(&grant, operation.request.value.len(), session))
-        else {
+        let (value_bytes, next) = (operation.request.value.len(), self.sequence_next);
+        let Some(store) = grant.and_then(|grant| Store::new(&grant, value_bytes, session, next)) else {
             return self.finish(id, Err(Error::Protocol("a grant that makes no sense")), now_ns);
         };
         self.leave(id, now_ns);
         if let Some(operation) = self.operations.get_mut(id) {
             operation.phase = Phase::Storing(Box::new(store));
+            (operation.place, operation.was_in_line) = (0, false);
             self.storing.push(id);
         }
         self.note_progress(id, now_ns);

@@ -21,6 +21,8 @@ enum Obstacle {
     NoTurn,
     /// It can never be sent, as [`fault_of`] says.
     Fault,
+    /// It was sent in a session that the server forgot, and no other number may be sent for it.
+    Forgotten,
 }
 
 impl Core {
@@ -54,6 +56,7 @@ impl Core {
                 }
                 self.stores.waiting.push_back(id);
             }
+            Obstacle::Forgotten => self.finish(id, Err(Error::OutcomeUnknown), now_ns),
             Obstacle::Fault => {
                 let operation = self.operations.get(id).zip(self.link.directory());
                 if let Some(error) =
@@ -71,6 +74,11 @@ impl Core {
         let (is_sealed, is_leaving) = (self.is_sealed(), self.servers.is_leaving());
         let Some(operation) = self.operations.get_mut(id) else { return Err(Obstacle::Unknown) };
         operation.phase = Phase::Ready;
+        let needs_number =
+            operation.once.is_none() && operation.request.verb.wants_once(self.config.once_for);
+        if needs_number && operation.was_sent {
+            return Err(Obstacle::Forgotten);
+        }
         if is_leaving && !operation.is_under_way() {
             return Err(Obstacle::Unknown);
         }
@@ -92,7 +100,7 @@ impl Core {
             return Err(Obstacle::NoTurn);
         }
         operation.has_turn |= needs_turn;
-        if operation.once.is_none() && verb.wants_once(self.config.once_for) {
+        if needs_number {
             let number = take_number(&mut self.link, now_ns);
             if number.is_err() && needs_turn {
                 operation.has_turn = false;

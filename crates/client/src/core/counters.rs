@@ -45,8 +45,10 @@ counters! {
     restarts,
     /// Times a server said that it is stopping.
     drains,
-    /// Times the client moved to another server; in a rack, reads that moved to another node.
+    /// Times the client moved to another server; in a rack, operations that moved to another node.
     failovers,
+    /// Times a large value stood still, so that the client asked again.
+    repairs,
     /// Large values that were replaced during their fetch, and fetched from the start.
     refetches,
     /// Sessions that the server no longer knew.

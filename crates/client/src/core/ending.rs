@@ -85,9 +85,13 @@ impl Core {
             if fetch.is_active || !self.fetches.take() {
                 continue;
             }
-            fetch.activate(operation.request.verb.keeps_value(), false);
+            fetch.activate(operation.request.verb.keeps_value());
+            // Its first window may still be coming.
+            let wants_more = fetch.wants_more();
             self.note_progress(id, now_ns);
-            self.queue_transfer(id);
+            if wants_more {
+                self.queue_transfer(id);
+            }
         }
     }
 
@@ -104,17 +108,17 @@ impl Core {
             return self.finish(id, Err(error), now_ns);
         }
         // Answers to earlier datagrams are about the lost transfer.
-        operation.sequences = None;
+        operation.forget_copies();
         operation.attempts = 0;
         self.assign(id, now_ns, 0);
     }
 
-    /// Lets an operation wait before it is sent again, longer each time.
-    pub(super) fn rest(&mut self, id: OpId, now_ns: u64) {
+    /// Lets an operation wait before it is sent again, longer each time, up to `longest_ns`.
+    pub(super) fn rest(&mut self, id: OpId, longest_ns: u64, now_ns: u64) {
         self.leave(id, now_ns);
         let Some(operation) = self.operations.get_mut(id) else { return };
         let wait_ns = self.round_trip.wait_ns(operation.attempts.max(1), &mut self.dice);
-        let until_ns = now_ns.saturating_add(wait_ns);
+        let until_ns = now_ns.saturating_add(wait_ns.min(longest_ns));
         operation.phase = Phase::Resting { until_ns };
         self.wake_at(until_ns);
     }

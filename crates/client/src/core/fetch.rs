@@ -1,15 +1,18 @@
 //! Receives a large value in windows that are requested one after the other.
 
-use minos_proto::native::{DataHead, FragmentRange, Fragments, Grant, RANGES_MAX};
+use minos_proto::native::{DataHead, FragmentRange, Fragments, Grant, RANGES_MAX, TRAIN_BYTES_MAX};
 
 /// Bits in a word of the fragment map.
 const WORD_BITS: u32 = u64::BITS;
+
+/// Values without a turn whose first windows, of a train each, are kept.
+pub(super) const WINDOWS_KEPT_MAX: usize = 256;
 
 /// A large value that is being received.
 ///
 /// The server sends the first window unasked, unless it has too much to send. Each further window is
 /// requested when half of the one before has arrived, so that at most one and a half are in flight. Lost
-/// fragments are requested again one by one.
+/// fragments are requested again one by one. Of one that waits for its turn the first window is kept.
 #[derive(Debug)]
 pub(super) struct Fetch {
     /// Empty if the caller wants the length only.
@@ -19,9 +22,15 @@ pub(super) struct Fetch {
     count: u32,
     /// A bit for each fragment that has arrived.
     have: Vec<u64>,
+    /// There is room for the fragments below this.
+    room: u32,
     have_count: u32,
-    /// Fragments below this were requested.
+    /// None from this one on has arrived.
+    end_of_arrived: u32,
+    /// Fragments below this were requested, or come unasked.
     asked: u32,
+    /// True once some were requested.
+    has_asked: bool,
     pub(super) cas: u64,
     pub(super) item_flags: u32,
     /// The queue to ask; `None` until the grant names it.
@@ -61,7 +70,7 @@ pub(super) enum Arrived {
 }
 
 impl Fetch {
-    /// Creates a fetch without fragments. It takes no memory for the value until its turn.
+    /// Creates a fetch without fragments, and without memory for any.
     pub(super) fn new(found: &Found, window: u16, begun_by: u64) -> Self {
         Self {
             value: Vec::new(),
@@ -69,8 +78,11 @@ impl Fetch {
             fragments: found.fragments,
             count: found.fragments.count(),
             have: Vec::new(),
+            room: 0,
             have_count: 0,
+            end_of_arrived: 0,
             asked: 0,
+            has_asked: false,
             cas: found.cas,
             item_flags: found.item_flags,
             queue: None,
@@ -83,23 +95,47 @@ impl Fetch {
         }
     }
 
-    /// Begins the fetch. `keeps`: the caller gets the bytes. `first_window_comes`: the server is sending the
-    /// first window.
-    pub(super) fn activate(&mut self, keeps: bool, first_window_comes: bool) {
-        self.is_active = true;
-        // The system maps zeroed pages on their first use, so this costs nothing before the bytes arrive. The
-        // caller of `new` has checked the size.
-        self.value = if keeps { vec![0; self.value_bytes as usize] } else { Vec::new() };
-        self.have = vec![0; self.count.div_ceil(WORD_BITS) as usize];
-        self.asked = if first_window_comes { self.window.min(self.count) } else { 0 };
+    /// Makes room for the first window, at most a train, which the server may be sending though the fetch has no turn; `keeps`:
+    /// the caller gets the bytes.
+    pub(super) fn keep_first(&mut self, keeps: bool) {
+        let fragment_bytes = self.fragments.range(0).map_or(1, |first| first.len());
+        self.asked = self.window.min(self.count).min((TRAIN_BYTES_MAX / fragment_bytes).max(1) as u32);
+        self.make_room(self.asked, keeps);
     }
 
-    /// Takes the queue and the window from the grant, and asks for the first window if it does not follow.
+    /// Begins the fetch, whose turn has come.
+    pub(super) fn activate(&mut self, keeps: bool) {
+        self.is_active = true;
+        self.make_room(self.count, keeps);
+    }
+
+    /// Notes that the server may be sending the first window.
+    pub(super) fn expect_first(&mut self) {
+        self.asked = self.window.min(self.count);
+    }
+
+    /// Makes room for the fragments below `room`.
+    fn make_room(&mut self, room: u32, keeps: bool) {
+        self.room = room;
+        self.have.resize(self.count.div_ceil(WORD_BITS) as usize, 0);
+        if keeps {
+            let bytes =
+                room.checked_sub(1).and_then(|last| self.fragments.range(last)).map_or(0, |it| it.end);
+            // The system maps zeroed pages on their first use, so this costs nothing before the bytes arrive. The
+            // caller of `new` has checked the size.
+            let arrived = std::mem::replace(&mut self.value, vec![0; bytes]);
+            self.value[..arrived.len()].copy_from_slice(&arrived);
+        }
+    }
+
+    /// Takes the queue and the window from the grant, and how many fragments come unasked: the first window, which may be
+    /// smaller than the server's largest, or none.
     pub(super) fn learn(&mut self, grant: &Grant) {
         self.queue = Some(grant.queue);
         self.window = u32::from(grant.window.max(1));
-        if !grant.first_follows && self.have_count == 0 {
-            self.asked = 0;
+        if !self.has_asked && self.room > 0 {
+            let unasked = if grant.first_follows { self.window.min(self.count) } else { 0 };
+            self.asked = unasked.max(self.end_of_arrived);
         }
     }
 
@@ -111,7 +147,8 @@ impl Fetch {
     /// Stores a fragment.
     pub(super) fn take(&mut self, head: &DataHead, data: &[u8]) -> Arrived {
         let is_ours = head.fragments().is_ok_and(|fragments| self.is_of(head.cas, fragments));
-        let Some(range) = self.fragments.range(head.index).filter(|_| is_ours && self.is_active) else {
+        let has_room = head.index < self.room;
+        let Some(range) = self.fragments.range(head.index).filter(|_| is_ours && has_room) else {
             return Arrived::Useless;
         };
         let (word, bit) = place(head.index);
@@ -123,7 +160,8 @@ impl Fetch {
         }
         self.have[word] |= bit;
         self.have_count += 1;
-        self.asked = self.asked.max(head.index + 1);
+        self.end_of_arrived = self.end_of_arrived.max(head.index + 1);
+        self.asked = self.asked.max(self.end_of_arrived);
         self.after(head.index)
     }
 
@@ -136,6 +174,11 @@ impl Fetch {
         // Others were overtaken or lost: a repeated request costs less than a time-out.
         self.wants_repair |= is_last_asked;
         if is_last_asked || self.may_ask_more() { Arrived::Ask } else { Arrived::More }
+    }
+
+    /// True if there is something to request by now.
+    pub(super) fn wants_more(&self) -> bool {
+        self.wants_repair || self.may_ask_more()
     }
 
     /// True if there is more to request, and at most half a window is outstanding.
@@ -152,6 +195,7 @@ impl Fetch {
     /// ones.
     pub(super) fn ask(&mut self, ranges: &mut Vec<FragmentRange>) {
         ranges.clear();
+        self.has_asked = true;
         let mut left = self.window;
         if std::mem::take(&mut self.wants_repair) {
             left = self.push_missing(ranges, left);
@@ -210,7 +254,8 @@ mod tests {
         let DataHead { value_bytes, cas, item_flags, .. } = head(0, count);
         let fragments = head(0, count).fragments().unwrap();
         let mut fetch = Fetch::new(&Found { fragments, value_bytes, cas, item_flags }, window, 1);
-        fetch.activate(true, true);
+        fetch.activate(true);
+        fetch.expect_first();
         fetch
     }
 
@@ -235,6 +280,29 @@ mod tests {
         assert_eq!(asked(&mut fetch), [(8, 8)]);
         assert_eq!(take(&mut fetch, 4), Arrived::More);
         assert_eq!(take(&mut fetch, 4), Arrived::Useless, "it came twice");
+    }
+
+    #[test]
+    fn a_first_window_is_as_large_as_its_grant_says() {
+        let mut fetch = fetch(100, 32);
+        let grant = |window, first_follows| Grant {
+            transfer: 0,
+            value_bytes: head(0, 100).value_bytes,
+            fragment_bytes: FRAGMENT_BYTES,
+            queue: 0,
+            window,
+            first_follows,
+        };
+        assert_eq!(take(&mut fetch, 0), Arrived::More);
+        fetch.learn(&grant(8, true));
+        assert_eq!(take(&mut fetch, 1), Arrived::More);
+        assert_eq!(take(&mut fetch, 2), Arrived::More);
+        assert_eq!(take(&mut fetch, 3), Arrived::Ask);
+        assert_eq!(asked(&mut fetch), [(8, 8)]);
+        // A repeated answer says nothing of what was requested.
+        fetch.learn(&grant(8, false));
+        assert_eq!(take(&mut fetch, 8), Arrived::More);
+        assert_eq!(asked(&mut fetch), [(16, 8)]);
     }
 
     #[test]

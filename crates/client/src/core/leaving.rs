@@ -104,19 +104,24 @@ impl Core {
         }
     }
 
-    /// Keeps an operation for the next server if the stopping one refused to begin it and no other copy was
-    /// sent.
+    /// Keeps an operation for the next server if the stopping one refused to begin it and has begun no other copy.
     pub(super) fn take_over(&mut self, id: OpId, now_ns: u64) {
-        let Some(operation) = self.operations.get_mut(id) else { return };
-        let is_only_copy = operation.sequences.is_some_and(|(first, last)| first == last);
-        if !self.servers.is_leaving() || !is_only_copy {
-            return;
+        if self.servers.is_leaving() && self.take_back(id) {
+            self.assign(id, now_ns, 0);
         }
-        operation.sequences = None;
-        if let (Some(number), Some(session)) = (operation.once.take(), &mut self.link.session) {
-            session.give_back(number);
+    }
+
+    /// Forgets that an operation was sent, which the server has not begun; true if it has begun no other copy.
+    pub(super) fn take_back(&mut self, id: OpId) -> bool {
+        let Some(operation) = self.operations.get_mut(id) else { return false };
+        let is_unbegun = operation.is_one_copy() || operation.is_ungranted();
+        if is_unbegun {
+            operation.forget_sent();
+            if let (Some(number), Some(session)) = (operation.once.take(), &mut self.link.session) {
+                session.give_back(number);
+            }
         }
-        self.assign(id, now_ns, 0);
+        is_unbegun
     }
 
     fn go_to_next_server(&mut self, now_ns: u64) {

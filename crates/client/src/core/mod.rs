@@ -123,6 +123,8 @@ pub struct Core {
     /// Operations for other nodes of the rack, if the caller asks for them.
     strays: VecDeque<Stray>,
     hands_over: bool,
+    /// A session that answers of this datagram do not know.
+    session_lost: Option<u64>,
     /// The last composed train.
     out: Vec<u8>,
     ranges: Vec<FragmentRange>,
@@ -169,6 +171,7 @@ impl Core {
             completions: VecDeque::new(),
             strays: VecDeque::new(),
             hands_over: false,
+            session_lost: None,
             out: Vec::new(),
             ranges: Vec::new(),
             range_bytes: Vec::new(),
@@ -243,11 +246,6 @@ impl Core {
     /// The server's description of itself; `None` before its first Welcome.
     pub fn directory(&self) -> Option<&Welcome> {
         self.link.directory()
-    }
-
-    /// The smoothed round trip in nanoseconds; `None` before the first answer.
-    pub fn round_trip_ns(&self) -> Option<u64> {
-        self.round_trip.smooth_ns()
     }
 
     /// The counters.

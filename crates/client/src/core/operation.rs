@@ -62,9 +62,15 @@ pub(super) struct Operation {
     pub(super) strikes: u32,
     /// True if it was ever sent, and so may have been executed.
     pub(super) was_sent: bool,
-    /// True if the server has said that it is busy.
-    pub(super) was_busy: bool,
-    /// Datagrams that have carried it, but those for which the server was busy: one of them may have been executed.
+    /// True if `sequences` leave out copies that were sent before, of which one may have been executed.
+    pub(super) has_older_copies: bool,
+    /// Number of the last datagram for which the server has said that it is busy; 0 if it never has.
+    pub(super) busy_sequence: u64,
+    /// The place in line that it had last; 0 if it waits in none.
+    pub(super) place: u64,
+    /// True if it had a place, and was not granted since.
+    pub(super) was_in_line: bool,
+    /// Datagrams that have carried it, but those that the server has refused: one of them may have been executed.
     pub(super) unanswered: u32,
     /// Its once number within the session.
     pub(super) once: Option<u32>,
@@ -89,7 +95,10 @@ impl Operation {
             found: (0, 0),
             strikes: 0,
             was_sent: false,
-            was_busy: false,
+            has_older_copies: false,
+            busy_sequence: 0,
+            place: 0,
+            was_in_line: false,
             unanswered: 0,
             once: None,
             has_turn: false,
@@ -109,7 +118,10 @@ impl Operation {
         self.found = (0, 0);
         self.strikes = 0;
         self.was_sent = false;
-        self.was_busy = false;
+        self.has_older_copies = false;
+        self.busy_sequence = 0;
+        self.place = 0;
+        self.was_in_line = false;
         self.unanswered = 0;
         self.once = None;
         self.has_turn = false;
@@ -143,15 +155,56 @@ impl Operation {
         self.unanswered = self.unanswered.saturating_add(1);
     }
 
-    /// Records that the server was too busy for one of the datagrams that carried it.
-    pub(super) fn note_busy(&mut self) {
-        self.was_busy = true;
+    /// From now on ignores the answers to all that was sent so far.
+    pub(super) fn forget_copies(&mut self) {
+        self.sequences = None;
+        self.has_older_copies = self.was_sent;
+    }
+
+    /// Records that the server was too busy for the datagram with this number. Of answers out of order only the last counts:
+    /// one may have come twice.
+    pub(super) fn note_busy(&mut self, sequence: u64) {
+        if sequence > self.busy_sequence {
+            self.busy_sequence = sequence;
+            self.note_refused();
+        }
+    }
+
+    /// Records that the server has refused one of the datagrams that carried it.
+    pub(super) fn note_refused(&mut self) {
         self.unanswered = self.unanswered.saturating_sub(1);
+    }
+
+    /// Forgets that it was sent, of which nothing has come, nor will.
+    pub(super) fn forget_sent(&mut self) {
+        (self.sequences, self.was_sent, self.unanswered) = (None, false, 0);
+    }
+
+    /// Records its place in line, 0 if it waits in none; true if it has got on.
+    pub(super) fn gets_on(&mut self, place: u64) -> bool {
+        let before = std::mem::replace(&mut self.place, place);
+        self.was_in_line |= place > 0;
+        (1..before).contains(&place)
+    }
+
+    /// True if it is a large store that was never granted: nothing of its value was sent, so that no copy can be executed.
+    pub(super) fn is_ungranted(&self) -> bool {
+        self.was_in_line && !self.has_older_copies
     }
 
     /// True if the server may have begun it.
     pub(super) fn is_under_way(&self) -> bool {
         self.sequences.is_some() || (self.once.is_some() && self.was_sent)
+    }
+
+    /// True if one copy of it was sent, ever.
+    pub(super) fn is_one_copy(&self) -> bool {
+        self.sequences.is_some_and(|(first, last)| first == last) && !self.has_older_copies
+    }
+
+    /// True if that copy, or its answer, is on its way.
+    pub(super) fn is_one_on_its_way(&self) -> bool {
+        matches!(self.phase, Phase::Sent { .. }) && self.is_one_copy()
     }
 
     /// True if an answer to the datagram with this number may be about this operation.

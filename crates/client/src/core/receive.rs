@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use minos_proto::native::{AckHead, Flags, Header, Kind, Reason, Welcome, replies};
+use minos_proto::native::{AckHead, Flags, Header, Kind, Reason, Status, Welcome, replies};
 
-use super::{Core, link::Change, session::Session};
+use super::{Core, OpId, link::Change, session::Session};
 
 impl Core {
     /// Handles one message from `from`: datagrams of `segment_bytes`, of which the last may be shorter.
@@ -56,8 +56,9 @@ impl Core {
     }
 
     fn dispatch(&mut self, header: &Header, datagram: &[u8], now_ns: u64) {
-        if header.kind != Kind::Data {
-            // Fragments of a window arrive one after the other, so their delay is no round trip.
+        // Fragments of a window arrive one after the other, and who waits in line is granted in turn: no round trips.
+        let may_be_granted = header.kind == Kind::Reply && !self.stores.is_idle();
+        if header.kind != Kind::Data && !(may_be_granted && self.is_grant_in_turn(header, datagram)) {
             self.round_trip.observe(now_ns - self.sent_ns(header));
         }
         self.link.note(header, now_ns);
@@ -78,6 +79,9 @@ impl Core {
                         Err(_) => self.counters.ignored += 1,
                     }
                 }
+                if let Some(session) = self.session_lost.take() {
+                    self.on_session_lost(session, now_ns);
+                }
             }
             Kind::Data => self.on_data(header, datagram, now_ns),
             Kind::Ack => match AckHead::parse(header.body(datagram)) {
@@ -88,6 +92,14 @@ impl Core {
             Kind::Request | Kind::Hello | Kind::Fragment => {}
         }
         self.leave_if_done(now_ns);
+    }
+
+    /// True for the grant of a large value that has waited in line.
+    #[cold]
+    fn is_grant_in_turn(&self, header: &Header, datagram: &[u8]) -> bool {
+        let Some(Ok(record)) = replies(datagram, header).next() else { return false };
+        let operation = self.operations.get(OpId(record.request));
+        record.status == Status::Granted && operation.is_some_and(|it| it.place > 0)
     }
 
     #[cold]

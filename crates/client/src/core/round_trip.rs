@@ -37,11 +37,6 @@ impl RoundTrip {
         }
     }
 
-    /// The smoothed round trip in nanoseconds; `None` before the first answer.
-    pub(super) fn smooth_ns(&self) -> Option<u64> {
-        self.smooth_ns
-    }
-
     /// The time after which try number `attempts` (the first is 1) counts as lost. Up to a quarter is added
     /// at random, so that clients do not repeat at the same time.
     pub(super) fn wait_ns(&self, attempts: u32, dice: &mut SmallRng) -> u64 {

@@ -21,6 +21,8 @@ pub(super) struct Store {
     pub(super) queue: u16,
     /// The session of the request, or 0. The server knows the transfer in this session only.
     pub(super) session: u64,
+    /// The datagrams with its fragments have no lower numbers.
+    lowest_sequence: u64,
     window: usize,
     /// The number of the last datagram of each fragment.
     sent: Vec<u64>,
@@ -50,14 +52,16 @@ pub(super) enum Next {
 }
 
 impl Store {
-    /// Creates a granted transfer; `None` if the grant does not fit the value.
-    pub(super) fn new(grant: &Grant, value_bytes: usize, session: u64) -> Option<Self> {
+    /// Creates a granted transfer, whose fragments go out in datagrams with numbers from `lowest_sequence` on; `None` if
+    /// the grant does not fit the value.
+    pub(super) fn new(grant: &Grant, value_bytes: usize, session: u64, lowest_sequence: u64) -> Option<Self> {
         let fragments = grant.fragments().ok().filter(|_| grant.value_bytes == value_bytes as u64)?;
         Some(Self {
             transfer: grant.transfer,
             fragments,
             queue: grant.queue,
             session,
+            lowest_sequence,
             window: usize::from(grant.window).clamp(1, TRAIN_SEGMENTS_MAX),
             sent: vec![UNSENT; fragments.count() as usize],
             arrived: 0,
@@ -68,6 +72,11 @@ impl Store {
             is_queued: false,
             again_at_ns: u64::MAX,
         })
+    }
+
+    /// True if an answer to the datagram with this number is about the transfer, and not about the request that began it.
+    pub(super) fn is_answered_by(&self, sequence: u64) -> bool {
+        sequence >= self.lowest_sequence
     }
 
     /// The next datagrams of a transfer.
@@ -168,7 +177,7 @@ mod tests {
         let value_bytes = u64::from(count) * 10;
         let grant =
             Grant { transfer: 5, value_bytes, fragment_bytes: 10, queue: 2, window, first_follows: false };
-        Store::new(&grant, value_bytes as usize, 0).unwrap()
+        Store::new(&grant, value_bytes as usize, 0, 100).unwrap()
     }
 
     /// Sends a window whose datagrams are numbered from `sequence` on; returns its fragments.
@@ -241,7 +250,7 @@ mod tests {
             window: 1,
             first_follows: false,
         };
-        assert!(Store::new(&grant, 30, 0).is_some());
-        assert!(Store::new(&grant, 31, 0).is_none());
+        assert!(Store::new(&grant, 30, 0, 0).is_some());
+        assert!(Store::new(&grant, 31, 0, 0).is_none());
     }
 }

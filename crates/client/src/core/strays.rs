@@ -47,6 +47,20 @@ impl Core {
         Some(request)
     }
 
+    /// The request of an operation that another server may execute instead: it was never sent, or, if the server is
+    /// silent, it may be executed twice.
+    pub(crate) fn leavable(&self, id: OpId, is_silent: bool) -> Option<&Request> {
+        let operation = self.operations.get(id)?;
+        let is_repeatable = !operation.request.verb.wants_once(self.config.once_for);
+        let may_leave = !operation.was_sent || (is_silent && is_repeatable);
+        may_leave.then_some(&operation.request)
+    }
+
+    /// True if an operation was sent, and so may have been executed.
+    pub(crate) fn was_sent(&self, id: OpId) -> bool {
+        self.operations.get(id).is_some_and(|operation| operation.was_sent)
+    }
+
     /// True if the server may send from this address.
     pub(crate) fn is_server(&self, from: std::net::SocketAddr) -> bool {
         self.link.is_server(from)

@@ -62,7 +62,7 @@ impl Core {
     fn end_late(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get(id) else { return };
         let was_sent = operation.was_sent;
-        let is_busy = operation.was_busy && operation.unanswered == 0;
+        let is_busy = operation.busy_sequence > 0 && operation.unanswered == 0;
         let error = if is_busy { Error::Busy } else { Error::TimedOut { was_sent } };
         self.finish(id, Err(error), now_ns);
     }
@@ -71,6 +71,7 @@ impl Core {
     fn repair(&mut self, id: OpId, now_ns: u64) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.attempts += 1;
+        self.counters.repairs += 1;
         match &mut operation.phase {
             // Fragments came without the grant, which names the queue to ask.
             Phase::Fetching(fetch) if fetch.queue.is_none() => {

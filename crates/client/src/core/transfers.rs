@@ -30,6 +30,11 @@ impl Turns {
         is_free
     }
 
+    /// True if no turn is taken.
+    pub(super) fn is_idle(&self) -> bool {
+        self.active == 0
+    }
+
     pub(super) fn give_back(&mut self) {
         self.active = self.active.saturating_sub(1);
     }

@@ -30,9 +30,10 @@ impl Router {
     pub(super) fn choose(&mut self, request: &Request, now_ns: u64) -> Option<Choice> {
         let Some(map) = &mut self.map else { return Some(Choice::fixed(FIRST)) };
         if !request.verb.names_item() {
-            let others = map.seats().find(|&seat| !self.seats[seat].is_away());
-            let first = (!self.seats[FIRST].is_away()).then_some(FIRST);
-            return Some(Choice::fixed(first.or(others).unwrap_or(FIRST)));
+            let awake = || map.seats().filter(|&seat| !self.seats[seat].is_away());
+            let first = awake().find(|&seat| seat == FIRST);
+            let seat = first.or_else(|| awake().next()).or_else(|| map.seats().next());
+            return Some(Choice::fixed(seat.unwrap_or(FIRST)));
         }
         let owner = map.owner(&request.key);
         if request.verb.writes() {

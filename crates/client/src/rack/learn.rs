@@ -61,17 +61,22 @@ impl Router {
         let teller = self.teller.take().filter(|&seat| !self.seats[seat].is_away());
         let (seat, request) = match &self.map {
             None => (FIRST, request),
-            Some(map) => {
-                let awake: Vec<usize> = map.seats().filter(|&seat| !self.seats[seat].is_away()).collect();
-                let drawn = awake.get(below(awake.len() as u64, &mut self.dice) as usize);
+            Some(_) => {
                 let patience = Duration::from_nanos(self.failover_ns.saturating_mul(PATIENCE));
-                (teller.or(drawn.copied()).unwrap_or(FIRST), request.timeout(patience))
+                (teller.or_else(|| self.awake()).unwrap_or(FIRST), request.timeout(patience))
             }
         };
         self.learning = match self.seats[seat].core.submit(request, now_ns) {
             Ok(_) => Learning::Asked,
             Err(_) => Learning::Wanted { from_ns: now_ns.saturating_add(REST_NS) },
         };
+    }
+
+    /// Draws a node that answers.
+    pub(super) fn awake(&mut self) -> Option<usize> {
+        let seats = self.map.as_ref()?.seats();
+        let awake: Vec<usize> = seats.filter(|&seat| !self.seats[seat].is_away()).collect();
+        awake.get(below(awake.len() as u64, &mut self.dice) as usize).copied()
     }
 
     /// Takes over the directory that has come, or asks again.

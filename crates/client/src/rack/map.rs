@@ -6,6 +6,8 @@ use minos_base::hash_key;
 use minos_rack::{Alias, MicroShards, ServerId};
 use minos_unit::{Directory, Shown, Weights};
 
+use crate::Request;
+
 /// Nodes that read each other's memory.
 #[derive(Debug, Default)]
 pub(super) struct Unit {
@@ -128,6 +130,16 @@ impl Map {
         let micro_shard = self.micro_shard(key);
         let Node { unit, seat, .. } = *self.owner_of(micro_shard);
         Holder { micro_shard, seat, unit }
+    }
+
+    /// True if the node of this seat may execute a request.
+    pub(super) fn serves(&self, seat: usize, request: &Request) -> bool {
+        if !request.verb.names_item() {
+            return true;
+        }
+        let owner = self.owner(&request.key);
+        let is_reader = !request.verb.writes() && self.units[owner.unit].seats.contains(&seat);
+        is_reader || owner.seat == Some(seat)
     }
 
     /// The number of the owner of a key.

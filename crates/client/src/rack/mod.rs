@@ -4,10 +4,12 @@
 //! rack, it gets the rack's directory there. Then an operation that writes goes to the owner of its key, and one that
 //! reads to a node of the owner's unit, or to a copy ([`ReadBy`](crate::ReadBy)); reads that are submitted together
 //! share a node, so that they share datagrams. A node that does not own a key, or cannot read it, names the owner, who gets the
-//! operation then. If a node is silent, another one of its unit gets the reads.
+//! operation then. If a node is silent, another one of its unit gets the reads; the rest goes to
+//! its successor once the rack has named one, but for what it may have executed and nobody must repeat.
 
 mod choose;
 mod failover;
+mod flush;
 mod learn;
 mod map;
 mod route;
@@ -53,6 +55,8 @@ pub struct Router {
     config: Config,
     failover_ns: u64,
     timeout_ns: u64,
+    /// The bytes of payload that the path to a node carries, if that is known.
+    path_bytes: fn(SocketAddr) -> Option<usize>,
     /// For the seeds of further cores.
     random: StdRng,
     /// For the choice of nodes.
@@ -76,7 +80,9 @@ pub struct Router {
     parked: Vec<Parked>,
     watches: VecDeque<Watch>,
     completions: VecDeque<Completion>,
-    /// Reads that went to another node because theirs was silent.
+    /// Nobody is asked for news on behalf of silent nodes before.
+    asks_from_ns: u64,
+    /// Operations that went to another node because theirs was silent.
     failed_over: u64,
 }
 
@@ -143,6 +149,7 @@ impl Router {
             timeout_ns: nanoseconds(config.timeout),
             dice: SmallRng::from_rng(&mut random),
             random,
+            path_bytes: |_| None,
             seats: Vec::new(),
             is_plain: false,
             next: 0,
@@ -155,6 +162,7 @@ impl Router {
             parked: Vec::new(),
             watches: VecDeque::new(),
             completions: VecDeque::new(),
+            asks_from_ns: 0,
             failed_over: 0,
             config,
         };
@@ -166,7 +174,10 @@ impl Router {
     fn seat_at(&mut self, server: SocketAddr, now_ns: u64) -> Result<Seat, Error> {
         let operations_max = (self.config.operations_max + OWN_MAX).min(OPERATIONS_MAX);
         let config = self.config.clone().operations_max(operations_max);
-        let core = Core::new(config, server, self.random.random(), now_ns)?.in_rack();
+        let mut core = Core::new(config, server, self.random.random(), now_ns)?.in_rack();
+        if let Some(bytes) = (self.path_bytes)(server) {
+            core.limit_datagrams(bytes);
+        }
         Ok(Seat { core, is_silent: false, is_probed: false, refused_copies: 0, rests_until_ns: 0 })
     }
 
@@ -283,6 +294,20 @@ impl Router {
         let bytes = bytes.max(minos_proto::native::DATAGRAM_BYTES_MIN);
         self.config.datagram_bytes_max = self.config.datagram_bytes_max.min(bytes);
         self.seats.iter_mut().for_each(|seat| seat.core.limit_datagrams(bytes));
+    }
+
+    /// From now on asks for the bytes of payload that the path to a node carries, when it gets to know one.
+    pub fn know_paths(&mut self, path_bytes: fn(SocketAddr) -> Option<usize>) {
+        self.path_bytes = path_bytes;
+    }
+
+    /// Lowers the limit of datagrams to each node to what its path carries by now.
+    pub fn limit_to_paths(&mut self) {
+        for Seat { core, .. } in &mut self.seats {
+            if let Some(bytes) = (self.path_bytes)(core.server()) {
+                core.limit_datagrams(bytes);
+            }
+        }
     }
 
     /// The server at which the client has begun.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{FIRST, Learning, Router, choose::Choice, failover::Watch, map::Map};
+use super::{Learning, Router, choose::Choice, failover::Watch};
 use crate::{
     Error, Outcome, Request, Verb,
     core::{Completion, OpId, Stray},
@@ -12,16 +12,15 @@ use crate::{
 pub(super) const DIRECTORY: u64 = u64::MAX;
 pub(super) const PROBE: u64 = u64::MAX - 1;
 
-/// Times that no node may name another owner.
-const STRAYS_BEYOND: u32 = 9;
-/// Such times from which on the operation waits, longer each time.
+/// Times that a node may name another owner, and the operation goes there without a wait.
 const STRAYS_AT_ONCE: u32 = 2;
-/// The wait for the first of them.
+/// What each further wait is longer than the one before, and the longest.
 const STRAY_WAIT_NS: u64 = 5_000_000;
+const STRAY_WAIT_MAX_NS: u64 = 50_000_000;
 /// The wait for a key that changes hands, twice as long each time.
 const SETTLE_WAIT_NS: u64 = 250_000;
 /// Longest time until an operation is tried again whose owner is not known.
-const UNKNOWN_WAIT_NS: u64 = 20_000_000;
+pub(super) const UNKNOWN_WAIT_NS: u64 = 20_000_000;
 
 /// An operation that is at no node.
 #[derive(Debug)]
@@ -35,7 +34,7 @@ impl Router {
     /// Sends an operation to the node that is to execute it.
     pub(super) fn route(&mut self, id: OpId, request: Request, now_ns: u64) {
         if request.verb == Verb::Flush && !matches!(self.learning, Learning::Alone) {
-            return self.send_to_all(id, request, now_ns);
+            return self.begin_flush(id, request, now_ns);
         }
         match self.choose(&request, now_ns) {
             Some(choice) => self.send(id, choice, request, now_ns),
@@ -43,45 +42,30 @@ impl Router {
         }
     }
 
-    fn send(&mut self, id: OpId, choice: Choice, request: Request, now_ns: u64) {
+    pub(super) fn send(&mut self, id: OpId, choice: Choice, request: Request, now_ns: u64) {
         let Choice { seat, is_movable, is_copy } = choice;
         let Some(slot) = self.slots.get_mut(id) else { return };
-        let timeout = match slot.at {
-            None => request.timeout,
-            // What is left of its time.
-            Some(_) => Some(Duration::from_nanos(slot.deadline_ns.saturating_sub(now_ns))),
-        };
-        if slot.at.is_some() && timeout.is_some_and(|left| left.is_zero()) {
-            return self.end(id, request.key, Err(Error::TimedOut { was_sent: true }));
+        let left = Duration::from_nanos(slot.deadline_ns.saturating_sub(now_ns));
+        // The core names a time-out that was zero from the beginning.
+        if slot.at.is_some() && left.is_zero() {
+            let was_sent = slot.was_sent;
+            return self.end(id, request.key, Err(Error::TimedOut { was_sent }));
         }
         (slot.is_movable, slot.is_copy) = (is_movable, is_copy);
-        let request = Request { tag: id.0.into(), timeout, ..request };
+        let request = Request { tag: id.0.into(), timeout: Some(left), ..request };
         match self.seats[seat].core.submit(request, now_ns) {
             Ok(inner) => {
                 slot.at = Some((seat, inner));
-                if is_movable {
+                if !self.config.open_loop {
                     self.watches.push_back(Watch::new(id, (seat, inner), now_ns, self.failover_ns));
                 }
                 // It may have ended already.
                 self.collect(seat, now_ns);
             }
-            Err(full) => self.end(id, full.0.key, Err(Error::Busy)),
-        }
-    }
-
-    /// Sends an operation to every node, once all are known.
-    fn send_to_all(&mut self, id: OpId, request: Request, now_ns: u64) {
-        let seats: Vec<usize> = self.map.iter().flat_map(Map::seats).collect();
-        if seats.is_empty() {
-            // Something must be sent for the server to answer.
-            self.probe(FIRST, now_ns);
-            return self.park(id, request, UNKNOWN_WAIT_NS, now_ns);
-        }
-        if let Some(slot) = self.slots.get_mut(id) {
-            slot.left = seats.len();
-        }
-        for seat in seats {
-            self.send(id, Choice::fixed(seat), request.clone(), now_ns);
+            Err(full) => {
+                let error = slot.unless_sent(Error::Busy);
+                self.end(id, full.0.key, Err(error));
+            }
         }
     }
 
@@ -100,7 +84,7 @@ impl Router {
             let Parked { id, request, due_ns } = parked;
             let Some(slot) = self.slots.get_mut(id) else { continue };
             if slot.deadline_ns <= now_ns {
-                let was_sent = slot.at.is_some();
+                let was_sent = slot.was_sent;
                 self.end(id, request.key, Err(Error::TimedOut { was_sent }));
             } else if due_ns <= now_ns {
                 self.route(id, request, now_ns);
@@ -115,7 +99,11 @@ impl Router {
         let Completion { tag, key, result, .. } = completion;
         match tag {
             DIRECTORY => return self.on_directory(result, now_ns),
-            PROBE => return self.seats[at].is_probed = false,
+            PROBE => {
+                self.seats[at].is_probed = false;
+                self.seats[at].is_silent |= matches!(result, Err(Error::TimedOut { .. }));
+                return;
+            }
             _ => {}
         }
         let id = OpId(tag as u32);
@@ -128,8 +116,13 @@ impl Router {
             slot.error = slot.error.take().or(result.err());
             return;
         }
-        let result = slot.error.take().map_or(result, Err);
-        self.end(id, key, result);
+        let result = match slot.error.take().map_or(result, Err) {
+            Err(error @ (Error::Busy | Error::TimedOut { .. })) => Err(slot.unless_sent(error)),
+            result => result,
+        };
+        if result.is_err() || !self.continue_flush(id, now_ns) {
+            self.end(id, key, result);
+        }
     }
 
     /// Ends an operation.
@@ -144,6 +137,7 @@ impl Router {
         let Stray { request, owner, epoch, .. } = stray;
         let id = OpId(request.tag as u32);
         let Some(slot) = self.slots.get_mut(id) else { return };
+        slot.was_sent = true;
         if slot.is_copy {
             self.seats[at].refuse_copy(now_ns);
         }
@@ -159,10 +153,11 @@ impl Router {
             return self.park(id, request, wait_ns, now_ns);
         };
         slot.strays += 1;
-        match slot.strays {
-            STRAYS_BEYOND.. => self.end(id, request.key, Err(Error::NotOwner)),
-            ..=STRAYS_AT_ONCE => self.send(id, Choice::fixed(seat), request, now_ns),
-            strays => self.park(id, request, STRAY_WAIT_NS * u64::from(strays), now_ns),
+        if slot.strays <= STRAYS_AT_ONCE {
+            return self.send(id, Choice::fixed(seat), request, now_ns);
         }
+        // Nodes name each other until the later one has the directory, or the key.
+        let wait_ns = (STRAY_WAIT_NS * u64::from(slot.strays)).min(STRAY_WAIT_MAX_NS);
+        self.park(id, request, wait_ns, now_ns);
     }
 }

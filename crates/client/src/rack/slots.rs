@@ -1,5 +1,6 @@
 //! Operations that have not ended, wherever they are.
 
+use super::flush::Flushing;
 use crate::{Error, core::OpId};
 
 /// An operation that has not ended.
@@ -10,6 +11,8 @@ pub(super) struct Slot {
     pub(super) deadline_ns: u64,
     /// The seat that has it, and its name there; none while it is parked.
     pub(super) at: Option<(usize, OpId)>,
+    /// True if a seat that has it no more has sent it.
+    pub(super) was_sent: bool,
     /// True if another node could execute it: it reads, and was not sent to its owner on purpose.
     pub(super) is_movable: bool,
     /// True if it reads a copy there.
@@ -22,6 +25,8 @@ pub(super) struct Slot {
     pub(super) left: usize,
     /// The first error of one.
     pub(super) error: Option<Error>,
+    /// The flush that it is, once it is sent.
+    pub(super) flushing: Option<Box<Flushing>>,
 }
 
 impl Slot {
@@ -30,13 +35,20 @@ impl Slot {
             tag,
             deadline_ns,
             at: None,
+            was_sent: false,
             is_movable: false,
             is_copy: false,
             strays: 0,
             waits: 0,
             left: 1,
             error: None,
+            flushing: None,
         }
+    }
+
+    /// An error after which the operation was not executed where it ended, as seen with the seats that have sent it before.
+    pub(super) fn unless_sent(&self, error: Error) -> Error {
+        if self.was_sent { Error::TimedOut { was_sent: true } } else { error }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use minos_proto::native::{
-    Access, Composer, DIRECTORY_WEIGHTS, Header, Hello, Kind, Opcode, Operation, ReplyRecord, Status,
+    Access, Composer, DIRECTORY_WEIGHTS, Flags, Header, Hello, Kind, Opcode, Operation, ReplyRecord, Status,
     WELCOME_BYTES, Welcome, WelcomeFlags, operations,
 };
 use minos_rack::{Alias, MicroShard, MicroShards, ServerId, UnitId};
@@ -11,7 +11,7 @@ use minos_unit::{Change, Directory, Follower, Node, Place, Shown, Standing, Weig
 use proptest::prelude::*;
 
 use super::{COPIES_REST_NS, REFUSED_COPIES_MAX, Router, choose::draw, map::Unit};
-use crate::{Config, Error, Outcome, ReadBy, Request, Verb};
+use crate::{Config, Error, OnceFor, Outcome, ReadBy, Request, Verb};
 
 const SEED: u64 = 5;
 /// Bytes of a page of the directory: few, so that there are many pages.
@@ -31,6 +31,10 @@ struct Played {
     told: u32,
     /// The owner that it names for every key; it has those for which there is none.
     names: Option<u32>,
+    /// It answers nothing.
+    is_dead: bool,
+    /// Bytes of a datagram that the client takes, as it last said.
+    takes_bytes: u16,
     executed: Vec<Opcode>,
 }
 
@@ -45,7 +49,9 @@ impl Played {
         if header.kind == Kind::Hello {
             let hello = Hello::parse(header.body(datagram)).unwrap();
             let mut body = [0; WELCOME_BYTES];
-            self.welcome(hello.nonce).write(&mut body);
+            self.takes_bytes = hello.datagram_bytes_max;
+            let session = u64::from(header.flags.contains(Flags::OPEN));
+            Welcome { session, ..self.welcome(hello.nonce) }.write(&mut body);
             assert!(composer.push_bytes(&body));
         }
         for operation in operations(datagram, &header) {
@@ -117,6 +123,10 @@ struct World {
     router: Router,
     nodes: Vec<Played>,
     now_ns: u64,
+    /// No node answers once the client has the next directory.
+    ends_after_directory: bool,
+    /// From then on no node names another owner.
+    agrees_at_ns: u64,
 }
 
 fn address(node: u16) -> SocketAddr {
@@ -153,10 +163,18 @@ impl World {
             weights: None,
             told: 0,
             names: None,
+            is_dead: false,
+            takes_bytes: 0,
             executed: Vec::new(),
         };
         let router = Router::new(config, address(0), 3, 1000).unwrap();
-        Self { router, nodes: vec![node(0), node(1)], now_ns: 1000 }
+        Self {
+            router,
+            nodes: vec![node(0), node(1)],
+            now_ns: 1000,
+            ends_after_directory: false,
+            agrees_at_ns: u64::MAX,
+        }
     }
 
     fn of(directory: &Directory) -> Self {
@@ -189,13 +207,25 @@ impl World {
             let datagrams = train.bytes.chunks(train.segment_bytes);
             sent.extend(datagrams.map(|datagram| (train.to, datagram.to_vec())));
         }
+        if self.now_ns >= self.agrees_at_ns {
+            self.nodes.iter_mut().for_each(|node| node.names = None);
+        }
         for (to, datagram) in &sent {
-            if let Some(node) = self.nodes.iter_mut().find(|node| node.address == *to) {
+            let is_end = self.ends_after_directory && self.router.rack().is_some_and(|(epoch, _)| epoch > 2);
+            self.nodes.iter_mut().for_each(|node| node.is_dead |= is_end);
+            if let Some(node) = self.nodes.iter_mut().find(|node| node.address == *to && !node.is_dead) {
                 let answer = node.answer(datagram);
                 self.router.receive(*to, &answer, answer.len(), self.now_ns);
             }
         }
         !sent.is_empty()
+    }
+
+    /// The owner falls silent, and the other node replaces it.
+    fn replace_owner(&mut self, directory: &Directory) {
+        let next = moved(directory, 1);
+        self.nodes[0].is_dead = true;
+        self.nodes[1].directory = (next.encode(), next.epoch());
     }
 
     fn writes(&self) -> Vec<usize> {
@@ -254,20 +284,180 @@ fn a_newer_directory_is_learned_from_who_is_asked_in_vain() {
     assert_eq!(world.router.rack(), Some((3, 2)));
 }
 
+/// Before the fix, its time began anew when it was sent.
 #[test]
-fn nodes_that_name_each_other_are_asked_so_often_and_no_more() {
+fn what_has_waited_for_the_directory_has_no_longer_than_others() {
+    let mut world = World::of(&moved(&directory(), 1));
+    world.ends_after_directory = true;
+    world.nodes.iter_mut().for_each(|node| node.is_dead = true);
+    let begun_ns = world.now_ns;
+    let id = world.router.submit(Request::new(Verb::Flush, ""), begun_ns).unwrap();
+    let completion = loop {
+        world.router.on_timer(world.now_ns);
+        while world.exchange() {}
+        if let Some(completion) = world.router.poll_completion() {
+            break completion;
+        }
+        let is_begin = world.now_ns < begun_ns + 500_000_000;
+        world.now_ns = world.router.next_timer().unwrap().max(world.now_ns + 1);
+        if is_begin && world.now_ns >= begun_ns + 500_000_000 {
+            world.nodes.iter_mut().for_each(|node| node.is_dead = false);
+        }
+    };
+    assert!(
+        completion.id == id && matches!(completion.result, Err(Error::TimedOut { .. })),
+        "{completion:?}"
+    );
+    assert!(world.router.rack().is_some() && world.now_ns - begun_ns < 1_100_000_000);
+}
+
+#[test]
+fn nodes_that_name_each_other_are_asked_until_the_time_out_and_seldom() {
     let mut world = World::of(&directory());
     world.call(Verb::Put).unwrap();
     (world.nodes[0].names, world.nodes[1].names) = (Some(1), Some(0));
     for verb in [Verb::Put, Verb::Get] {
         world.nodes.iter_mut().for_each(|node| node.executed.clear());
-        assert_eq!(world.call(verb), Err(Error::NotOwner));
+        let begun_ns = world.now_ns;
+        assert_eq!(world.call(verb), Err(Error::TimedOut { was_sent: true }));
+        assert!(world.now_ns - begun_ns >= 1_000_000_000);
         let asked: usize = world.nodes.iter().map(|node| node.executed.len()).sum();
-        assert!((9..=12).contains(&asked), "{asked}");
+        assert!((20..=30).contains(&asked), "{asked}");
     }
     // Nobody knows this one: the key may be about to get there.
     world.nodes.iter_mut().for_each(|node| node.names = Some(7));
     assert_eq!(world.call(Verb::Put), Err(Error::TimedOut { was_sent: true }));
+}
+
+#[test]
+fn nodes_that_name_each_other_for_a_while_cost_time_alone() {
+    for verb in [Verb::Put, Verb::Get] {
+        let mut world = World::of(&directory());
+        world.call(Verb::Put).unwrap();
+        (world.nodes[0].names, world.nodes[1].names) = (Some(1), Some(0));
+        world.agrees_at_ns = world.now_ns + 600_000_000;
+        assert!(world.call(verb).is_ok(), "{verb:?}");
+        assert!(world.now_ns >= world.agrees_at_ns, "{verb:?}");
+    }
+}
+
+#[test]
+fn a_flush_meets_all_nodes_twice() {
+    let mut world = World::of(&two_units(1));
+    for times in [2, 4] {
+        assert_eq!(world.call(Verb::Flush), Ok(Outcome::Done { cas: 0 }));
+        assert_eq!(world.executed(Opcode::Flush), [times; 2]);
+    }
+    world.nodes[1].is_dead = true;
+    assert_eq!(world.call(Verb::Flush), Err(Error::TimedOut { was_sent: true }));
+}
+
+#[test]
+fn a_flush_meets_nodes_that_have_joined() {
+    let both = two_units(1);
+    let nodes = Some(vec![both.nodes()[0].clone()]);
+    let one = both.changed(Change { nodes, ..Change::default() }).unwrap();
+    let nodes = Some(both.nodes().to_vec());
+    let joined = one.changed(Change { nodes, ..Change::default() }).unwrap();
+    let mut world = World::of(&one);
+    world.call(Verb::Put).unwrap();
+    assert_eq!(world.router.rack(), Some((one.epoch(), 1)));
+    // The client has heard nothing since.
+    world.nodes.iter_mut().for_each(|node| node.directory = (joined.encode(), joined.epoch()));
+    assert_eq!(world.call(Verb::Flush), Ok(Outcome::Done { cas: 0 }));
+    assert_eq!((world.router.rack(), world.executed(Opcode::Flush)), (Some((joined.epoch(), 2)), vec![3, 2]));
+}
+
+#[test]
+fn a_flush_ends_in_time_without_the_directory_that_it_waits_for() {
+    let mut world = World::of(&directory());
+    world.call(Verb::Put).unwrap();
+    world.nodes.iter_mut().for_each(|node| node.directory.1 = 1 << 30);
+    assert_eq!(world.call(Verb::Flush), Err(Error::TimedOut { was_sent: true }));
+    assert_eq!(world.executed(Opcode::Flush), [1, 1]);
+}
+
+#[test]
+fn what_a_silent_owner_need_not_end_goes_to_its_successor() {
+    for verb in [Verb::Put, Verb::Touch, Verb::Add, Verb::Delete, Verb::Get] {
+        let directory = two_units(1);
+        let mut world = World::with(Config::new().once_for(OnceFor::NotIdempotent), &directory);
+        world.call(Verb::Put).unwrap();
+        world.replace_owner(&directory);
+        let begun_ns = world.now_ns;
+        // Nothing was sent without a session, which the owner does not open any more; the others may be repeated.
+        assert!(world.call(verb).is_ok(), "{verb:?}");
+        assert!(world.now_ns - begun_ns < 200_000_000, "{verb:?}");
+        assert_eq!((world.router.rack(), world.executed(verb.opcode())[1]), (Some((3, 2)), 1), "{verb:?}");
+    }
+}
+
+#[test]
+fn what_a_silent_owner_may_have_executed_is_not_repeated() {
+    let directory = two_units(1);
+    for config in [Config::new(), Config::new().once_for(OnceFor::NotIdempotent)] {
+        let verb = if config.once_for == OnceFor::AllWrites { Verb::Put } else { Verb::Delete };
+        let mut world = World::with(config, &directory);
+        world.call(verb).unwrap();
+        world.replace_owner(&directory);
+        assert_eq!(world.call(verb), Err(Error::TimedOut { was_sent: true }));
+        assert_eq!(world.executed(verb.opcode()), [1, 0]);
+        assert_eq!(world.call(verb), Ok(Outcome::Done { cas: 0 }), "the next one knows better");
+    }
+}
+
+#[test]
+fn a_successor_that_is_silent_too_does_not_hide_that_something_was_sent() {
+    for (verb, was_sent) in [(Verb::Put, true), (Verb::Delete, false)] {
+        let directory = two_units(1);
+        let mut world = World::with(Config::new().once_for(OnceFor::NotIdempotent), &directory);
+        world.call(Verb::Put).unwrap();
+        world.replace_owner(&directory);
+        world.ends_after_directory = true;
+        assert_eq!(world.call(verb), Err(Error::TimedOut { was_sent }));
+        assert_eq!(world.executed(verb.opcode())[1], 0);
+    }
+}
+
+#[test]
+fn a_first_server_that_has_left_the_rack_is_asked_no_more() {
+    let directory = two_units(1);
+    let mut world = World::of(&directory);
+    world.call(Verb::Put).unwrap();
+    let nodes = Some(vec![directory.nodes()[1].clone()]);
+    let next = moved(&directory, 1).changed(Change { nodes, ..Change::default() }).unwrap();
+    world.nodes.iter_mut().for_each(|node| node.directory = (next.encode(), next.epoch()));
+    while world.router.rack() != Some((next.epoch(), 1)) {
+        world.call(Verb::Put).unwrap();
+    }
+    world.nodes[0].is_dead = true;
+    for verb in [Verb::Ping, Verb::Stats] {
+        assert!(world.call(verb).is_ok(), "{verb:?}");
+    }
+}
+
+#[test]
+fn a_first_server_that_is_silent_is_asked_once() {
+    let mut world = World::of(&directory());
+    world.call(Verb::Ping).unwrap();
+    world.nodes[0].is_dead = true;
+    assert_eq!(world.call(Verb::Ping), Err(Error::TimedOut { was_sent: true }));
+    assert!(world.call(Verb::Ping).is_ok());
+}
+
+#[test]
+fn each_node_gets_datagrams_that_its_path_carries() {
+    let mut world = World::of(&directory());
+    world.router.know_paths(|to| (to == address(1)).then_some(600));
+    let takes = |world: &mut World| {
+        world.part_of_first(100);
+        [world.nodes[0].takes_bytes, world.nodes[1].takes_bytes]
+    };
+    world.call(Verb::Put).unwrap();
+    assert_eq!(takes(&mut world), [8192, 600]);
+    world.router.know_paths(|to| (to == address(0)).then_some(1200));
+    world.router.limit_to_paths();
+    assert_eq!(takes(&mut world), [1200, 600]);
 }
 
 #[test]
@@ -433,7 +623,7 @@ proptest! {
             // Its owner may be where no node is.
             let result = world.call(verb);
             prop_assert!(
-                matches!(result, Ok(_) | Err(Error::TimedOut { .. } | Error::NotOwner)),
+                matches!(result, Ok(_) | Err(Error::TimedOut { .. })),
                 "{:?}", result
             );
         }

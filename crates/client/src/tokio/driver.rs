@@ -5,6 +5,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::AsFd,
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -22,12 +23,15 @@ use crate::{
 
 /// Most orders that are taken before something is sent.
 const ORDERS_AT_ONCE_MAX: usize = 64;
+/// Requests that wait for room, from which on no order is taken.
+const BACKLOG_MAX: usize = 1024;
 
 type Ended = Result<Outcome, Error>;
 
+/// What a handle asks for, and since when.
 pub(super) enum Order {
-    One(Request, oneshot::Sender<Ended>),
-    Many(Vec<Request>, oneshot::Sender<Vec<Ended>>),
+    One(Request, Instant, oneshot::Sender<Ended>),
+    Many(Vec<Request>, Instant, oneshot::Sender<Vec<Ended>>),
     /// Asks for the current server and the counters.
     State(oneshot::Sender<(SocketAddr, Counters)>),
 }
@@ -55,8 +59,10 @@ pub(super) struct Driver {
     /// A duplicate of the wire's socket: the runtime watches it for input.
     readiness: UdpSocket,
     orders: mpsc::Receiver<Order>,
-    /// Requests taken, but not submitted because the core has no room. No order is taken meanwhile.
-    backlog: VecDeque<(Request, Waiter)>,
+    /// Requests taken, but not submitted because the core has no room, and since when they wait.
+    backlog: VecDeque<(Request, u64, Waiter)>,
+    /// The shortest time-out of those.
+    patience: Duration,
     waiters: HashMap<OpId, Waiter>,
     vectors: HashMap<u64, Vector>,
     vector_next: u64,
@@ -70,6 +76,7 @@ impl Driver {
             readiness: UdpSocket::from_std(socket)?,
             orders,
             backlog: VecDeque::new(),
+            patience: Duration::MAX,
             waiters: HashMap::new(),
             vectors: HashMap::new(),
             vector_next: 0,
@@ -95,9 +102,10 @@ impl Driver {
 
     /// Waits for an order, input or a timer. Returns false if no handle is left.
     async fn wait(&mut self) -> Result<bool, Error> {
-        let until_next = self.wire.until_next();
+        let patience = (!self.backlog.is_empty()).then_some(self.patience);
+        let until_next = self.wire.until_next().into_iter().chain(patience).min();
         tokio::select! {
-            order = self.orders.recv(), if self.backlog.is_empty() => {
+            order = self.orders.recv(), if self.backlog.len() < BACKLOG_MAX => {
                 let Some(order) = order else { return Ok(false) };
                 self.take(order);
                 for _ in 1..ORDERS_AT_ONCE_MAX {
@@ -129,42 +137,63 @@ impl Driver {
 
     fn take(&mut self, order: Order) {
         match order {
-            Order::One(request, answer) => self.backlog.push_back((request, Waiter::One(answer))),
+            Order::One(request, since, answer) => self.wait_for_room(request, since, Waiter::One(answer)),
             Order::State(answer) => {
                 let core = &self.wire.core;
                 answer.send((core.server(), core.counters())).ok();
             }
-            Order::Many(requests, answer) if requests.is_empty() => {
+            Order::Many(requests, _, answer) if requests.is_empty() => {
                 answer.send(Vec::new()).ok();
             }
-            Order::Many(requests, answer) => {
+            Order::Many(requests, since, answer) => {
                 let vector = self.vector_next;
                 self.vector_next += 1;
                 let left = requests.len();
                 let results = std::iter::repeat_with(|| None).take(left).collect();
                 self.vectors.insert(vector, Vector { results, left, answer });
-                let parts = requests.into_iter().zip(0..);
-                let parts = parts.map(|(request, index)| (request, Waiter::Part { vector, index }));
-                self.backlog.extend(parts);
+                for (request, index) in requests.into_iter().zip(0..) {
+                    self.wait_for_room(request, since, Waiter::Part { vector, index });
+                }
             }
         }
     }
 
+    fn wait_for_room(&mut self, request: Request, since: Instant, waiter: Waiter) {
+        let timeout = self.wire.timeout_of(&request);
+        // The core names a time-out of zero.
+        self.patience = if timeout.is_zero() { self.patience } else { self.patience.min(timeout) };
+        self.backlog.push_back((request, self.wire.ns_of(since), waiter));
+    }
+
     fn submit(&mut self) {
-        let wire = &mut self.wire;
-        let now_ns = wire.now_ns();
-        while let Some((request, waiter)) = self.backlog.pop_front() {
-            match wire.core.submit(request, now_ns) {
-                Ok(id) => {
-                    self.waiters.insert(id, waiter);
+        let now_ns = self.wire.now_ns();
+        while let Some((request, since_ns, waiter)) = self.backlog.pop_front() {
+            match self.wire.core.submit(request, now_ns) {
+                Ok(id) => drop(self.waiters.insert(id, waiter)),
+                Err(Full(request)) => {
+                    self.backlog.push_front((request, since_ns, waiter));
+                    return self.end_overdue(now_ns);
                 }
-                Err(Full(request)) => return self.backlog.push_front((request, waiter)),
+            }
+        }
+        self.patience = Duration::MAX;
+    }
+
+    /// Ends the requests that have waited for room in vain. As long as there are answers, none has.
+    fn end_overdue(&mut self, now_ns: u64) {
+        if self.wire.silence(now_ns) < self.patience {
+            return;
+        }
+        for (request, since_ns, waiter) in std::mem::take(&mut self.backlog) {
+            match self.wire.overdue(&request, since_ns, now_ns) {
+                Some(error) => self.answer(waiter, Err(error)),
+                None => self.backlog.push_back((request, since_ns, waiter)),
             }
         }
     }
 
     fn complete(&mut self) {
-        while let Some(Completion { id, result, .. }) = self.wire.core.poll_completion() {
+        while let Some(Completion { id, result, .. }) = self.wire.poll_completion() {
             if let Some(waiter) = self.waiters.remove(&id) {
                 self.answer(waiter, result);
             }
@@ -190,7 +219,7 @@ impl Driver {
     /// The socket has failed: ends all operations.
     fn fail(mut self, error: &Error) {
         let submitted = std::mem::take(&mut self.waiters).into_values();
-        let backlog = std::mem::take(&mut self.backlog).into_iter().map(|(_, waiter)| waiter);
+        let backlog = std::mem::take(&mut self.backlog).into_iter().map(|(.., waiter)| waiter);
         for waiter in submitted.chain(backlog) {
             self.answer(waiter, Err(error.clone()));
         }

@@ -36,7 +36,6 @@ const ORDERS_MAX: usize = 1024;
 #[derive(Clone, Debug)]
 pub struct Client {
     orders: mpsc::Sender<Order>,
-    timeout: Option<Duration>,
 }
 
 impl Client {
@@ -55,7 +54,7 @@ impl Client {
         let wire = opened.map_err(|_| Error::Closed)??;
         let (orders, taken) = mpsc::channel(ORDERS_MAX);
         tokio::spawn(Driver::new(wire, taken)?.run());
-        let client = Self { orders, timeout: None };
+        let client = Self { orders };
         client.ping().await?;
         Ok(client)
     }
@@ -68,12 +67,6 @@ impl Client {
         let begun = Instant::now();
         meaning::stored(self.call(Request::new(Verb::Ping, "")).await)?;
         Ok(begun.elapsed())
-    }
-
-    /// A handle to the same client with another time-out, for requests without one of their own.
-    #[must_use]
-    pub fn with_timeout(&self, timeout: Duration) -> Self {
-        Self { timeout: Some(timeout), ..self.clone() }
     }
 
     /// The current server, and the counters.
@@ -92,8 +85,7 @@ impl Client {
     /// See [`Error`].
     pub async fn call(&self, request: Request) -> Result<Outcome, Error> {
         let (answer, answered) = oneshot::channel();
-        let request = request.timeout_or(self.timeout);
-        self.order(Order::One(request, answer)).await?;
+        self.order(Order::One(request, Instant::now(), answer)).await?;
         answered.await.unwrap_or(Err(Error::Closed))
     }
 
@@ -103,11 +95,10 @@ impl Client {
         &self,
         requests: impl IntoIterator<Item = Request>,
     ) -> Vec<Result<Outcome, Error>> {
-        let requests = requests.into_iter().map(|request| request.timeout_or(self.timeout));
-        let requests: Vec<Request> = requests.collect();
+        let requests: Vec<Request> = requests.into_iter().collect();
         let count = requests.len();
         let (answer, answered) = oneshot::channel();
-        let sent = self.order(Order::Many(requests, answer)).await;
+        let sent = self.order(Order::Many(requests, Instant::now(), answer)).await;
         match sent {
             Ok(()) => answered.await.unwrap_or_else(|_| vec![Err(Error::Closed); count]),
             Err(error) => vec![Err(error); count],

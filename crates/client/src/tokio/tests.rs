@@ -1,12 +1,12 @@
 //! The asynchronous client against the played server, over a real socket.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::{runtime::Handle, task::JoinSet, time::sleep};
 
 use super::Client;
 use crate::{
-    Config, Error, StoreOptions,
+    Config, Error, Request, StoreOptions, Verb,
     played::{Played, patient},
 };
 
@@ -77,6 +77,45 @@ async fn the_task_ends_with_the_last_handle() {
         sleep(Duration::from_millis(5)).await;
     }
     panic!("the task goes on");
+}
+
+#[tokio::test]
+async fn what_waits_for_room_beside_what_has_no_answer_waits_no_longer_than_that() {
+    let server = Played::start_honest(|_| true);
+    let client = Client::connect(&server.address.to_string(), patient().operations_max(4)).await.unwrap();
+    server.begin_losses();
+    let get = |index: u64| Request::new(Verb::Get, index.to_string()).timeout(Duration::from_millis(200));
+    let begun = Instant::now();
+    let mut tasks = JoinSet::new();
+    for index in 0..100u64 {
+        let client = client.clone();
+        tasks.spawn(async move { client.call(get(index)).await.err() });
+    }
+    let results = client.call_many((0..100).map(get)).await;
+    assert!(results.iter().all(|result| matches!(result, Err(Error::TimedOut { .. }))), "{results:?}");
+    let results = tasks.join_all().await;
+    assert!(results.iter().all(|result| matches!(result, Some(Error::TimedOut { .. }))), "{results:?}");
+    // Fifty times as long before the fix.
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+}
+
+/// Before the fix, it ended after those that it waited behind.
+#[tokio::test]
+async fn what_waits_for_room_behind_patient_calls_ends_in_time() {
+    let server = Played::start_honest(|_| true);
+    let client = Client::connect(&server.address.to_string(), patient().operations_max(1)).await.unwrap();
+    server.begin_losses();
+    let get = |timeout_ms| Request::new(Verb::Get, "a").timeout(Duration::from_millis(timeout_ms));
+    let mut patient = JoinSet::new();
+    for _ in 0..3 {
+        let (client, request) = (client.clone(), get(20_000));
+        patient.spawn(async move { client.call(request).await });
+    }
+    // They have come before.
+    client.state().await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(client.call(get(100)).await, Err(Error::TimedOut { was_sent: false }));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]

@@ -1,11 +1,9 @@
-//! Tables in all modes behind one interface for benchmarks, and keys for them.
+//! Tables behind one interface for benchmarks, and keys for them.
 
 use minos_base::{KeyHash, Seconds};
 use minos_engine::{
-    AnyWriter, Backing, CreateError, Crew, Delete, Engine, Entry, Get, ItemMeta, Mode, Owner, Put,
-    StoreConfig,
+    Access, Backing, CreateError, Delete, Engine, Entry, Get, ItemMeta, Mode, Put, StoreConfig,
 };
-use std::sync::Arc;
 
 /// Time stands still: nothing expires.
 pub const NOW: Seconds = 2;
@@ -44,7 +42,7 @@ impl<const KEY: usize> Key<KEY> {
 /// A table in the hands of its only thread.
 pub trait Table {
     type Mode: Mode;
-    type Access: minos_engine::Access;
+    type Access: Access;
 
     /// An empty one.
     fn create(config: &StoreConfig) -> Result<Self, CreateError>
@@ -67,7 +65,7 @@ pub trait Table {
     }
 }
 
-impl<M: Mode, A: AnyWriter> Table for Engine<M, A> {
+impl<M: Mode, A: Access> Table for Engine<M, A> {
     type Mode = M;
     type Access = A;
 
@@ -93,42 +91,6 @@ impl<M: Mode, A: AnyWriter> Table for Engine<M, A> {
     #[inline]
     fn delete_many(&mut self, deletes: &[Delete<'_>], f: impl FnMut(usize, bool)) {
         Engine::delete_many(self, deletes, NOW, f);
-    }
-}
-
-/// A table, all partitions of which are this thread's to write.
-pub struct Owned<M: Mode> {
-    engine: Arc<Engine<M, Crew>>,
-    owner: Owner<M>,
-}
-
-impl<M: Mode> Table for Owned<M> {
-    type Mode = M;
-    type Access = Crew;
-
-    fn create(config: &StoreConfig) -> Result<Self, CreateError> {
-        let (engine, mut owners) = Engine::<M, Crew>::create_owned(config, 1)?;
-        Ok(Self { engine, owner: owners.remove(0) })
-    }
-
-    #[inline]
-    fn engine(&self) -> &Engine<M, Crew> {
-        &self.engine
-    }
-
-    #[inline]
-    fn entry<'a>(&'a mut self, hash: KeyHash, key: &'a [u8]) -> Entry<'a, M, Crew> {
-        self.owner.entry(hash, key, NOW)
-    }
-
-    #[inline]
-    fn put_many(&mut self, puts: &[Put<'_>], mut f: impl FnMut(usize, bool)) {
-        self.owner.put_many(puts, NOW, |at, stored| f(at, stored.is_ok()));
-    }
-
-    #[inline]
-    fn delete_many(&mut self, deletes: &[Delete<'_>], f: impl FnMut(usize, bool)) {
-        self.owner.delete_many(deletes, NOW, f);
     }
 }
 

@@ -4,8 +4,15 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::HashSet;
 
+/// Words of a chunk.
+const WORDS: u64 = 512;
+
 fn chunk(number: u64) -> Offset {
-    Offset::from_words(512 * number)
+    Offset::from_words(WORDS * number)
+}
+
+fn zone_of(number: u64) -> Zone {
+    Zone::ALL[number as usize % 2]
 }
 
 /// The chunks that are in use, those that only wait for their last reader too.
@@ -14,33 +21,48 @@ fn chunks(extents: &Extents) -> impl Iterator<Item = Offset> {
 }
 
 #[test]
-fn the_oldest_goes_first_unless_it_is_pinned_or_unsuitable() {
+fn the_oldest_goes_first_unless_it_is_pinned_or_elsewhere() {
     let mut extents = Extents::default();
-    let ids: Vec<_> = (0..6).map(|number| extents.insert(chunk(number), 100 + number)).collect();
+    let ids: Vec<_> =
+        (0..6).map(|number| extents.insert((chunk(number), WORDS), zone_of(number), 100 + number)).collect();
     let pin = extents.pin(ids[0]).unwrap();
     assert_eq!(pin.chunk(), chunk(0));
-    assert_eq!(extents.evict_oldest(|at| at != chunk(1)), Some((chunk(2), 102)));
+    assert_eq!(extents.evict_oldest(&[Zone::Reserve]), Some((chunk(2), 102)));
     assert!(extents.chunk(ids[2]).is_none() && extents.pin(ids[2]).is_none());
-    assert_eq!(extents.evict_oldest(|_| true), Some((chunk(1), 101)));
+    assert_eq!(extents.evict_oldest(&Zone::ALL), Some((chunk(1), 101)));
     assert_eq!(extents.release(ids[2]), None);
     assert_eq!(extents.unpin(&pin), None);
-    let rest: Vec<_> = std::iter::from_fn(|| extents.evict_oldest(|_| true)).collect();
+    let rest: Vec<_> = std::iter::from_fn(|| extents.evict_oldest(&Zone::ALL)).collect();
     assert_eq!(rest, [0, 3, 4, 5].map(|number| (chunk(number), 100 + number)));
     assert_eq!(extents.counts(), ExtentCounts { evictions: 6, ..ExtentCounts::default() });
 }
 
 #[test]
+fn a_zone_is_not_searched_for_another() {
+    let mut extents = Extents::default();
+    (0..100).for_each(|number| _ = extents.insert((chunk(number), WORDS), Zone::Reserve, 1));
+    assert_eq!((extents.evict_oldest(&[Zone::Rest]), extents.looks), (None, 0));
+    let id = extents.insert((chunk(100), WORDS), Zone::Rest, 2);
+    assert_eq!((extents.evict_oldest(&[Zone::Rest]), extents.looks), (Some((chunk(100), 2)), 1));
+    assert!(extents.chunk(id).is_none());
+}
+
+#[test]
 fn the_last_reader_frees_what_was_released() {
     let mut extents = Extents::default();
-    let id = extents.insert(chunk(1), 5000);
+    let id = extents.insert((chunk(1), WORDS), Zone::Rest, 5000);
     let pins = [extents.pin(id).unwrap(), extents.pin(id).unwrap()];
     assert_eq!(extents.counts(), ExtentCounts { extents: 1, bytes: 5000, pinned: 1, evictions: 0 });
     assert_eq!(extents.release(id), None);
     assert_eq!(extents.counts(), ExtentCounts { pinned: 1, ..ExtentCounts::default() });
     assert!(extents.chunk(id).is_none() && extents.pin(id).is_none());
-    assert_eq!((extents.release(id), extents.evict_oldest(|_| true)), (None, None));
+    assert_eq!((extents.release(id), extents.evict_oldest(&Zone::ALL)), (None, None));
     assert_eq!(chunks(&extents).collect::<Vec<_>>(), [chunk(1)]);
-    assert_ne!(extents.insert(chunk(2), 1).to_word() >> 32, id.to_word() >> 32, "its slot is in use");
+    assert_ne!(
+        extents.insert((chunk(2), WORDS), Zone::Reserve, 1).to_word() >> 32,
+        id.to_word() >> 32,
+        "its slot is in use"
+    );
     assert_eq!((extents.unpin(&pins[1]), extents.unpin(&pins[0])), (None, Some(chunk(1))));
     assert_eq!(extents.counts().pinned, 0);
 }
@@ -48,12 +70,12 @@ fn the_last_reader_frees_what_was_released() {
 #[test]
 fn generations_come_round_without_an_id_of_zero() {
     let mut extents = Extents::default();
-    let first = extents.insert(chunk(1), 1);
+    let first = extents.insert((chunk(1), WORDS), Zone::Rest, 1);
     extents.slots[0].generation = u32::MAX;
     let last = ExtentId { generation: u32::MAX, ..first };
     assert_eq!(extents.release(first), None);
     assert_eq!(extents.release(last), Some(chunk(1)));
-    assert_eq!(extents.insert(chunk(2), 1), first);
+    assert_eq!(extents.insert((chunk(2), WORDS), Zone::Reserve, 1), first);
     assert_ne!(first.to_word(), 0);
     assert_eq!(ExtentId::from_word(last.to_word()), last);
     assert!([0, u64::MAX, 7 << 32].iter().all(|word| extents.chunk(ExtentId::from_word(*word)).is_none()));
@@ -81,7 +103,7 @@ impl Model {
     }
 
     fn insert(&mut self, extents: &mut Extents, number: u64, bytes: u64) {
-        let id = extents.insert(chunk(number), bytes);
+        let id = extents.insert((chunk(number), WORDS), zone_of(number), bytes);
         assert!(!self.gone.contains(&id) && id.to_word() != 0, "an id came round");
         self.order.push((id, chunk(number), bytes));
         self.used.insert(chunk(number));
@@ -108,10 +130,11 @@ impl Model {
     }
 
     fn evict(&mut self, extents: &mut Extents, bits: u64) {
-        let suits = |chunk: Offset| chunk.words() / 512 % 2 == bits % 2;
+        let zones = [&Zone::ALL[..], &[Zone::Reserve], &[Zone::Rest], &[]][bits as usize % 4];
+        let suits = |chunk: Offset| zones.contains(&zone_of(chunk.words() / WORDS));
         let at = self.order.iter().position(|(id, chunk, _)| !self.is_pinned(*id) && suits(*chunk));
         let expected = at.map(|at| self.order.remove(at));
-        let evicted = extents.evict_oldest(suits);
+        let evicted = extents.evict_oldest(zones);
         assert_eq!(evicted, expected.map(|(_, chunk, bytes)| (chunk, bytes)), "not the oldest");
         if let Some((id, chunk, _)) = expected {
             self.gone.push(id);
@@ -134,6 +157,13 @@ impl Model {
             evictions: self.evictions,
         };
         assert_eq!(extents.counts(), counts);
+        for zone in Zone::ALL {
+            let is_evictable = |(id, chunk, _): &&(ExtentId, Offset, u64)| {
+                !pinned.contains(id) && zone_of(chunk.words() / WORDS) == zone
+            };
+            let chunks = self.order.iter().filter(is_evictable).count() as u64;
+            assert_eq!(extents.evictable(zone), Evictable { chunks, words: WORDS * chunks });
+        }
     }
 }
 

@@ -46,10 +46,10 @@ impl<M: Mode> ReadOnly<M> {
         let mut copy = ChainCopy::default();
         for number in cursor..end {
             let head = reader.index.seek_number(reader.region, number);
-            settled(|| reader.copy_chain(head, now, &mut copy))?;
+            settled(|| reader.copy_chain(None, head, now, &mut copy))?;
             copy.named().for_each(&mut f);
         }
-        Ok((end < buckets).then_some(end))
+        Ok(reader.cursor_behind(cursor, end))
     }
 
     /// As [`crate::Engine::keys_with`], with the records on flash that may have this hash beside them.
@@ -59,7 +59,7 @@ impl<M: Mode> ReadOnly<M> {
     pub fn keys_with(&self, hash: KeyHash, now: Seconds, f: impl FnMut(Named<'_>)) -> Result<(), Unfinished> {
         let reader: Foreign<'_, M> = self.reader(hash);
         let mut copy = ChainCopy::default();
-        settled(|| reader.copy_chain_of(hash, now, &mut copy))?;
+        settled(|| reader.copy_chain_of(None, hash, now, &mut copy))?;
         let may_be = |named: &Named<'_>| match named {
             Named::Key(key) => self.hash(key) == hash,
             Named::Record(slot) => slot.tag == hash.tag(),

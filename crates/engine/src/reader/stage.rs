@@ -11,7 +11,7 @@ use crate::{
 };
 use minos_base::KeyHash;
 use minos_region::Offset;
-use minos_sync::{Access, tags};
+use minos_sync::{Access, ReadWord, tags};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREIGN> {
@@ -85,6 +85,12 @@ impl<'a, M: Places, A: Access, const IS_FOREIGN: bool> Reader<'a, M, A, IS_FOREI
         let item = M::locate(self.space, self.region, slot)?;
         self.prefetch_lines(item);
         Some(Candidate { version, seen, slot, cell, item })
+    }
+
+    /// True if a candidate with this version was found in the chain of this hash, which is the same now.
+    #[inline]
+    pub(crate) fn is_chain_of(self, hash: KeyHash, version: &ReadWord) -> bool {
+        self.bucket(self.head(hash)).is_some_and(|bucket| std::ptr::eq(&bucket[0], version))
     }
 
     /// True if a staged candidate may still be linked. Where no versions are kept, only this check shows that

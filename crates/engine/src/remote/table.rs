@@ -10,7 +10,7 @@ use crate::{
     plan::Plan,
     position::{Position, Wide},
     read_only::partition_bits,
-    saved::{HASH_MASK, KEPT, SAVED_WORDS, SHAPE, VERSIONS, inline_class_of},
+    saved::{CLOCK_BASE, HASH_MASK, INLINE_CLASS_MAX, KEPT, SAVED_WORDS, VERSIONS, inline_class_of},
     slot::Slot,
     store::Hashing,
     store_mode::StoreMode,
@@ -37,6 +37,7 @@ pub struct RemoteTable {
     segments: Segments,
     hashing: Hashing,
     inline_class_max: SizeClass,
+    clock_base: u64,
     /// Those of a cache.
     logs: Option<Box<[Log<Wide>]>>,
     known: Box<[Known]>,
@@ -77,18 +78,18 @@ impl RemoteSketch {
     pub fn table(self, saved: &[u64]) -> Option<RemoteTable> {
         let word = |at: u64| saved.get(at as usize).copied();
         let partitions = usize::try_from(self.map.geometry().partitions).ok()?;
-        let shape = word(SHAPE)?;
         let hashing = Hashing {
             seed: self.map.geometry().hash_seed,
             mask: word(HASH_MASK)?,
-            partition_shift: partition_bits(shape, partitions)?,
+            partition_shift: partition_bits(partitions)?,
         };
         let segments = self.plan.segments();
         let logs = self.is_cache.then(|| (0..partitions).map(|partition| self.log(partition)).collect());
         (word(VERSIONS)? == KEPT).then_some(RemoteTable {
             segments,
             hashing,
-            inline_class_max: inline_class_of(shape)?,
+            inline_class_max: inline_class_of(word(INLINE_CLASS_MAX)?)?,
+            clock_base: word(CLOCK_BASE)?,
             logs,
             known: vec![Known::default(); partitions].into(),
             map: self.map,
@@ -108,6 +109,16 @@ impl RemoteTable {
     /// As [`crate::Engine::hash`].
     pub fn hash(&self, key: &[u8]) -> KeyHash {
         self.hashing.hash(key)
+    }
+
+    /// As [`crate::Engine::clock_base`], when the words were read.
+    pub fn clock_base(&self) -> u64 {
+        self.clock_base
+    }
+
+    /// Number of micro-shards whose ownership the table shows.
+    pub fn micro_shards(&self) -> u32 {
+        u32::try_from(self.map.geometry().micro_shards).unwrap_or(u32::MAX)
     }
 
     /// True if these words lie within the region.

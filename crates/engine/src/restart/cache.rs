@@ -51,8 +51,8 @@ impl<B: PositionBits> Entries<B> {
 impl<B: PositionBits, T: Tier> Reopen for LogMode<B, T> {
     type Entries = Entries<B>;
 
-    fn find_space<A: Access>(
-        memory: &Memory<A>,
+    fn find_space(
+        memory: &Memory,
         config: &StoreConfig,
         start: Offset,
         _: usize,

@@ -11,8 +11,8 @@ pub(crate) trait Reopen: Parts {
     type Entries;
 
     /// The space at `start`; `None` if there is no valid one.
-    fn find_space<A: Access>(
-        memory: &Memory<A>,
+    fn find_space(
+        memory: &Memory,
         config: &StoreConfig,
         start: Offset,
         partition: usize,

@@ -6,8 +6,8 @@ use crate::{
     partition::Progress,
     restart::OpenError,
     saved::{
-        CAS_NEXT, HASH_MASK, ITEMS, KEPT, NOT_KEPT, SCANNED, SHAPE, SWEEP, Saved, VERSIONS, inline_class_of,
-        shape_of, shard_bits_of,
+        CAS_NEXT, HASH_MASK, INLINE_CLASS_MAX, ITEMS, KEPT, NOT_KEPT, SCANNED, SWEEP, Saved, VERSIONS,
+        inline_class_of,
     },
     store::{Engine, Writing},
 };
@@ -19,7 +19,8 @@ impl Saved {
     /// Writes the table's shape. To be called once the table is complete, before anything is stored.
     pub(crate) fn put_shape<M: Mode, A: Access>(self, engine: &Engine<M, A>, config: &StoreConfig) {
         let region = engine.memory().region();
-        self.word(region, SHAPE).store(shape(engine, config), Relaxed);
+        let inline_class_max = engine.inline_class_max.index() as u64;
+        self.word(region, INLINE_CLASS_MAX).store(inline_class_max, Relaxed);
         self.word(region, HASH_MASK).store(config.hash_mask, Relaxed);
         // Release: a table without this word is not complete.
         self.word(region, VERSIONS).store(if A::IS_SHARED { KEPT } else { NOT_KEPT }, Release);
@@ -32,14 +33,12 @@ impl Saved {
         config: &StoreConfig,
     ) -> Result<(), OpenError> {
         let word = |at| self.word(engine.memory().region(), at).load(Relaxed);
-        let (found, expected) = (word(SHAPE), shape(engine, config));
-        let inline_bytes_max = |shape| inline_class_of(shape).map_or(0, SizeClass::bytes_max);
+        let inline_bytes_max = inline_class_of(word(INLINE_CLASS_MAX)).map_or(0, SizeClass::bytes_max);
         let pairs = [
-            ("shard bits", shard_bits_of(found).into(), shard_bits_of(expected).into()),
             (
                 "bytes of the largest value beside its key",
-                inline_bytes_max(found),
-                inline_bytes_max(expected),
+                inline_bytes_max,
+                engine.inline_class_max.bytes_max(),
             ),
             ("bits of the key hash", word(HASH_MASK), config.hash_mask),
         ];
@@ -86,9 +85,4 @@ impl Saved {
         M::scanned(&mut writing.writer.room).into_iter().for_each(|bucket| *bucket = word(SCANNED));
         Ok(())
     }
-}
-
-/// Which values lie beside their keys, and which bits of the hash choose the partition.
-fn shape<M: Mode, A: Access>(engine: &Engine<M, A>, config: &StoreConfig) -> u64 {
-    shape_of(config.shard_bits, engine.inline_class_max)
 }

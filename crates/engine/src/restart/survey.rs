@@ -21,9 +21,6 @@ use minos_region::{ChunkKind, Offset, Region};
 use minos_sync::Access;
 use std::{collections::HashSet, sync::atomic::Ordering::Relaxed};
 
-/// CAS uniques of each partition that are left out after a repair: items may have had them that are gone.
-const CAS_SKIPPED: u64 = 1 << 32;
-
 /// Larger ones were set by clients, and are not counted on from.
 const CAS_OWN_MAX: u64 = 1 << 62;
 
@@ -95,10 +92,7 @@ impl Survey {
         match (cas_max.max(self.own_cas(saved.load(Relaxed))), &self.uniques) {
             // It has given none of these yet. To leave some out would take them from tables that begin later.
             (None, Some(uniques)) => writer.raise_cas(uniques.start),
-            (cas_max, _) => {
-                let turns = cas_max.unwrap_or_default() / writer.cas_step + 1 + CAS_SKIPPED;
-                writer.cas_next = turns * writer.cas_step + partition.number as u64;
-            }
+            (cas_max, _) => writer.skip_cas(cas_max.unwrap_or_default()),
         }
         // Saved at once, in case the next start is a repair too.
         saved.store(writer.cas_next, Relaxed);

@@ -12,6 +12,7 @@ use crate::{
     settled::key_of,
     store::Writing,
 };
+use minos_base::FlashPlace;
 use minos_sync::Access;
 
 /// Words that are settled for each word appended while flash is behind.
@@ -53,7 +54,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         self.walk((usize::MAX, if goal.is_before(end) { goal } else { end }), Way::Leave, None);
     }
 
-    /// Settles the oldest segment, items that are on their way too; false if nothing may be lost.
+    /// Settles the oldest segment without a wait for copies that are on their way; false if nothing may be lost.
     pub(crate) fn settle_oldest(&mut self) -> bool {
         if self.writer.room.tier.config.is_lossless {
             return false;
@@ -61,11 +62,11 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         let end = self.oldest_end();
         self.walk((usize::MAX, end), Way::Leave, None);
         let (region, log) = (self.region(), self.partition.space);
-        for (position, number) in self.writer.room.tier.give_up(log.head_segment(region)) {
+        for (position, copy) in self.writer.room.tier.give_up(log.head_segment(region)) {
             let position = Position::from_words(position);
-            let is_begun = |item| log.copy_of(region, item) == number.map_or(Twin::None, Twin::Begun);
-            if log.locate(region, position).is_some_and(is_begun) {
-                self.give_up(position);
+            let twin = copy.map_or(Twin::None, |(number, _)| Twin::Begun(number));
+            if log.locate(region, position).is_some_and(|item| log.copy_of(region, item) == twin) {
+                self.give_up(position, copy.map(|(_, to)| to));
             }
         }
         true
@@ -78,8 +79,9 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         if end.is_before(tail) { end } else { tail }
     }
 
-    /// Loses the item of an entry, if it is alive.
-    fn give_up(&mut self, position: Position<B>) {
+    /// Takes the item of an entry out of memory, if it is alive: it is lost unless a copy is on its way. The index names
+    /// that at once, so that every change finds it; until it is written, a read is a miss.
+    fn give_up(&mut self, position: Position<B>, to: Option<FlashPlace>) {
         let (region, log) = (self.region(), self.partition.space);
         if position != log.not_before_head(region, Some(position)) {
             return;
@@ -87,7 +89,9 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         let entry = log.entry_at(region, position.minus(1)).0.filter(|entry| !entry.is_dead);
         if let Some(entry) = entry {
             let hash = self.engine.hash(key_of(self, entry.payload));
-            if let Some(place) = self.place_at(hash, position) {
+            if let Some(place) = self.place_at(hash, position)
+                && !to.is_some_and(|to| self.flip(place, hash, to))
+            {
                 self.evict_unwritten(place);
             }
         }

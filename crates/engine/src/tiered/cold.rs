@@ -160,12 +160,24 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             let hash = self.engine.hash(key_of(self, item));
             place_of_twin(word).into_iter().for_each(|place| self.bury(hash, place, true));
         }
-        // A walk has passed it.
-        let position = Position::from_words(slot.link());
-        let is_passed = |copied: Position<B>| position.is_before(copied);
-        let was_begun = matches!(copy, Twin::Begun(_));
-        if stays && (was_begun || self.writer.room.tier.copied().is_some_and(is_passed)) {
-            let segment = log.segment_of(position);
+        if !stays {
+            return;
+        }
+        if matches!(copy, Twin::Begun(_)) {
+            self.writer
+                .room
+                .tier
+                .settle_again(slot.link(), log.segment_of(Position::from_words(slot.link())));
+        } else {
+            self.copy_again(slot);
+        }
+    }
+
+    /// An item has no copy any more: if a walk has passed it, another one is to copy it.
+    pub(super) fn copy_again(&mut self, slot: Slot) {
+        let position: Position<B> = Position::from_words(slot.link());
+        if self.writer.room.tier.copied().is_some_and(|copied| position.is_before(copied)) {
+            let segment = self.partition.space.segment_of(position);
             self.writer.room.tier.settle_again(slot.link(), segment);
         }
     }
@@ -195,19 +207,25 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     }
 
     /// Forgets all records that may be those of a key with this hash, which has no others from now on.
-    pub(super) fn forget_candidates(&mut self, hash: KeyHash) {
+    pub(crate) fn forget_candidates(&mut self, hash: KeyHash) {
         let sequence = self.writer.next_cas();
         self.forget_others(hash, sequence);
     }
 
-    /// Forgets all records that may be those of a key with this hash; those up to `sequence` are dead.
+    /// Forgets all records that may be those of a key with this hash; those up to `sequence` are dead. In a table that may
+    /// lose items, some may be other keys'.
     pub(super) fn forget_others(&mut self, hash: KeyHash, sequence: u64) {
+        let mut has_forgotten = false;
         loop {
             let next = self.cold_places(hash).next();
-            let Some((place, slot)) = next else { return };
+            let Some((place, slot)) = next else { break };
             self.remove_cold(place);
             self.partition.counts.tier.dropped.add(1);
             self.bury_at(hash, sequence, slot.place(), true);
+            has_forgotten = true;
+        }
+        if has_forgotten {
+            self.tell_lost_alike(hash);
         }
     }
 

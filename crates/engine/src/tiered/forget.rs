@@ -16,11 +16,12 @@ use crate::{
     places::Places,
     position::PositionBits,
     relink,
+    slot::Slot,
     store::{Engine, Writing},
 };
 use minos_base::{FlashPlace, FlashSlot, KeyHash, Seconds};
 use minos_region::Offset;
-use minos_sync::{Access, AnyWriter};
+use minos_sync::Access;
 
 /// What a record on flash is to the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +34,12 @@ pub enum Standing {
     Read,
 }
 
-enum Namer {
+pub(super) enum Namer {
     Slot(Place),
-    Item(Offset),
+    Item(Offset, Slot),
 }
 
-impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     /// A record that recovery found, for memory without items: the one with the highest sequence of its hash. Its slot
     /// is added, unless the index names it already.
     ///
@@ -72,7 +73,15 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
     /// Later sequences and CAS uniques of all partitions are higher than this one, that of a dead record.
     pub fn pass_sequence(&self, sequence: u64) {
         for partition in 0..self.partitions() {
-            self.writing_at(partition).pass_sequence(sequence);
+            self.writing_at(partition).writer.raise_cas(sequence);
+        }
+    }
+
+    /// As [`Engine::pass_sequence`] with the highest sequence that recovery found, for memory that was new before it: what is
+    /// lost may have had higher CAS uniques, so many are left out.
+    pub fn pass_lost_sequences(&self, found: u64) {
+        for partition in 0..self.partitions() {
+            self.writing_at(partition).writer.skip_cas(found);
         }
     }
 
@@ -99,7 +108,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
                 // An older record of the key may have been in that page too: the item may name it all the same.
                 Some(Namer::Slot(place)) if writing.has_item(hash) => writing.forget(place),
                 Some(Namer::Slot(_)) => return Standing::Named,
-                Some(Namer::Item(item)) => {
+                Some(Namer::Item(item, _)) => {
                     let state = ItemState::load(writing.region(), item, 0);
                     return if state.was_fetched() { Standing::Read } else { Standing::Named };
                 }
@@ -121,7 +130,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         let region = writing.region();
         match writing.namer(hash, page) {
             None => false,
-            Some(Namer::Item(item)) => {
+            Some(Namer::Item(item, _)) => {
                 writing.partition.space.set_copy(region, item, twin_of(to));
                 true
             }
@@ -147,8 +156,9 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
         let mut writing = self.writing(hash);
         match writing.namer(hash, page) {
             None => return false,
-            Some(Namer::Item(item)) => {
+            Some(Namer::Item(item, slot)) => {
                 writing.partition.space.set_copy(writing.region(), item, Twin::None);
+                writing.copy_again(slot);
             }
             Some(Namer::Slot(place)) => {
                 writing.forget(place);
@@ -215,7 +225,7 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
 
 impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     fn adopt(&mut self, hash: KeyHash, place: FlashPlace, sequence: u64) -> Result<(), OutOfMemory> {
-        self.pass_sequence(sequence);
+        self.writer.raise_cas(sequence);
         let mut is_named = false;
         let count = self.cold_places(hash).inspect(|(_, slot)| is_named |= slot.page == place.page).count();
         if is_named {
@@ -236,15 +246,8 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         Ok(())
     }
 
-    fn pass_sequence(&mut self, sequence: u64) {
-        let (step, number) = (self.writer.cas_step, self.partition.number as u64);
-        if self.writer.cas_next <= sequence {
-            self.writer.cas_next = (sequence / step + 1) * step + number;
-        }
-    }
-
     /// Who names the record of `hash` in `page`.
-    fn namer(&self, hash: KeyHash, page: u32) -> Option<Namer> {
+    pub(super) fn namer(&self, hash: KeyHash, page: u32) -> Option<Namer> {
         let (region, log) = (self.region(), self.partition.space);
         if let Some((place, _)) = self.cold_places(hash).find(|(_, slot)| slot.page == page) {
             return Some(Namer::Slot(place));
@@ -253,7 +256,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             let slot = place.slot(region);
             let item = LogMode::<B, T>::locate(&log, region, slot).filter(|_| slot.has_tag(hash.tag()))?;
             match log.copy_of(region, item) {
-                Twin::Same(word) if place_of_twin(word)?.page == page => Some(Namer::Item(item)),
+                Twin::Same(word) if place_of_twin(word)?.page == page => Some(Namer::Item(item, slot)),
                 _ => None,
             }
         })
@@ -291,12 +294,17 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             self.forget(place);
             self.writer.observer.iter().for_each(|observer| observer.lost_some());
         }
+        let generation = self.partition.index.generation(region);
         for place in chain::places(region, head) {
-            let Some(item) = LogMode::<B, T>::locate(&log, region, place.slot(region)) else { continue };
+            let slot = place.slot(region);
+            let Some(item) = LogMode::<B, T>::locate(&log, region, slot) else { continue };
             if let Twin::Same(word) = log.copy_of(region, item)
                 && place_of_twin(word).is_some_and(|place| is_gone(place.page))
             {
                 log.set_copy(region, item, Twin::None);
+                if !ItemState::load(region, item, 0).is_flushed(generation) {
+                    self.copy_again(slot);
+                }
             }
         }
     }

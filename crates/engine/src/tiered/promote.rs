@@ -17,7 +17,7 @@ use crate::{
 };
 use minos_base::{FlashSlot, KeyHash, Seconds};
 use minos_sync::{
-    Access, AnyWriter,
+    Access,
     words::{copy_in, words_for},
 };
 
@@ -49,7 +49,7 @@ pub enum Promotion {
     Dead,
 }
 
-impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     /// Takes the item of a record into memory, if nothing has changed since the look-up.
     ///
     /// The caller has compared the keys of all candidates, and holds the epoch of the look-up.
@@ -151,9 +151,6 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
     /// Memory with the key and the value of a record.
     fn place_record(&mut self, key: &[u8], cold: &Cold<'_>) -> Result<Placed, OutOfMemory> {
         let (engine, region, bytes) = (self.engine, self.region(), cold.value.len() as u64);
-        if bytes > engine.value_bytes_max() {
-            return Err(OutOfMemory);
-        }
         if engine.is_inline(bytes) {
             let placed = LogMode::allocate(self, item_words(key.len(), bytes)).ok_or(OutOfMemory)?;
             let words = region.words(body(placed.item), words_for(key.len() + cold.value.len()));

@@ -5,6 +5,7 @@ use crate::{
     log::Log,
     position::{Position, PositionBits},
 };
+use minos_base::FlashPlace;
 pub use minos_base::Tombstone;
 use minos_region::Region;
 use std::{
@@ -45,7 +46,19 @@ pub(crate) struct FlashRoom {
 struct Open {
     position: u64,
     segment: u64,
-    is_settled: bool,
+    to: FlashPlace,
+    stage: Stage,
+}
+
+/// How far a copy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// On its way; its item waits for it in memory.
+    Awaited,
+    /// On its way; its item had to leave memory.
+    Left,
+    /// Written, or never to be.
+    Ended,
 }
 
 impl FlashRoom {
@@ -101,12 +114,12 @@ impl FlashRoom {
     }
 
     pub(super) fn open_tickets(&self) -> usize {
-        self.open.iter().filter(|open| !open.is_settled).count()
+        self.open.iter().filter(|open| open.stage != Stage::Ended).count()
     }
 
-    /// Gives a ticket out for an entry of this segment.
-    pub(super) fn open<B: PositionBits>(&mut self, position: Position<B>, segment: u64) {
-        self.open.push_back(Open { position: position.words(), segment, is_settled: false });
+    /// Gives a ticket out for an entry of this segment, whose copy is on its way to this place.
+    pub(super) fn open<B: PositionBits>(&mut self, (position, segment): (Position<B>, u64), to: FlashPlace) {
+        self.open.push_back(Open { position: position.words(), segment, to, stage: Stage::Awaited });
         *self.by_segment.entry(segment).or_default() += 1;
         self.next = (self.next + 1) % NUMBERS;
     }
@@ -115,17 +128,22 @@ impl FlashRoom {
     /// number with another one.
     pub(super) fn is_open(&self, number: u64, position: u64) -> bool {
         let open = self.at(number).map(|at| &self.open[at]);
-        open.is_some_and(|open| !open.is_settled && open.position == position)
+        open.is_some_and(|open| open.stage == Stage::Awaited && open.position == position)
     }
 
     /// The copy with this number is no longer on its way.
     pub(super) fn settle(&mut self, number: u64) {
         if let Some(at) = self.at(number) {
-            self.settle_at(at);
+            self.change(at, Stage::Ended);
         }
-        while self.open.front().is_some_and(|open| open.is_settled) {
+        while self.open.front().is_some_and(|open| open.stage == Stage::Ended) {
             self.open.pop_front();
         }
+    }
+
+    /// True if the copy of an item that had to leave memory is on its way to this page.
+    pub(super) fn awaits(&self, page: u32) -> bool {
+        self.open.iter().any(|open| open.stage == Stage::Left && open.to.page == page)
     }
 
     /// An entry of this segment changed that was walked over.
@@ -146,31 +164,28 @@ impl FlashRoom {
         }
     }
 
-    /// Gives up all that keeps a segment from being settled: the positions, and the numbers of copies.
-    pub(super) fn give_up(&mut self, segment: u64) -> Vec<(u64, Option<u64>)> {
+    /// Gives up all that keeps a segment from being settled: the positions, with the numbers and places of copies.
+    pub(super) fn give_up(&mut self, segment: u64) -> Vec<(u64, Option<(u64, FlashPlace)>)> {
         let (own, others) = self.again.iter().partition(|(_, other)| *other == segment);
         self.again = others;
         let own: VecDeque<(u64, u64)> = own;
         own.iter().for_each(|(_, segment)| self.count_out(*segment));
         let mut given_up: Vec<_> = own.into_iter().map(|(position, _)| (position, None)).collect();
         for at in 0..self.open.len() {
-            let Open { position, segment: own, is_settled } = self.open[at];
-            if own == segment && !is_settled {
+            let Open { position, segment: own, to, stage } = self.open[at];
+            if own == segment && stage == Stage::Awaited {
                 let back = (self.open.len() - at) as u64;
-                given_up.push((position, Some((self.next + NUMBERS - back) % NUMBERS)));
-                self.settle_at(at);
+                given_up.push((position, Some(((self.next + NUMBERS - back) % NUMBERS, to))));
+                self.change(at, Stage::Left);
             }
-        }
-        while self.open.front().is_some_and(|open| open.is_settled) {
-            self.open.pop_front();
         }
         given_up
     }
 
-    fn settle_at(&mut self, at: usize) {
+    fn change(&mut self, at: usize, stage: Stage) {
         let open = &mut self.open[at];
         let segment = open.segment;
-        if !std::mem::replace(&mut open.is_settled, true) {
+        if std::mem::replace(&mut open.stage, stage) == Stage::Awaited {
             self.count_out(segment);
         }
     }

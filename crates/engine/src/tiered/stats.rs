@@ -2,7 +2,7 @@
 
 use super::tier::{Flash, LogMode};
 use crate::{position::PositionBits, saved::FLASH_JOURNAL, store::Engine};
-use minos_sync::AnyWriter;
+use minos_sync::Access;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Counts of the way between memory and flash, summed over all partitions.
@@ -38,7 +38,7 @@ pub struct TierStats {
     pub tombstones_lost: u64,
 }
 
-impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     /// Counts of the way between memory and flash. Takes each partition's lock for a moment.
     pub fn tier_stats(&self) -> TierStats {
         let mut stats = TierStats::default();
@@ -61,11 +61,6 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
             stats.tombstones_lost += counts.tier.tombstones_lost.value();
         }
         stats
-    }
-
-    /// The seed of the key hash. A table on flash has one of its own.
-    pub fn hash_seed(&self) -> u64 {
-        self.memory().geometry().hash_seed
     }
 
     /// The highest number of a journal on flash that this table knows of. It outlives the process with the region: a

@@ -1,16 +1,16 @@
 //! Growth, bounds, and the bytes of the index.
 
-use super::{Choice, Cold, Need, Promotion, Standing, Ticket, Tiered, Written};
+use super::{Choice, Cold, Need, Promotion, Standing, Ticket, Tiered, TieredMode, Written};
 use crate::{
     chain::{self, Place},
     config::{StoreConfig, TierConfig},
     index::{BUCKET_WORDS, SLOTS},
     item::ItemMeta,
-    mode::{Candidates, Lookup},
+    mode::{Candidates, Lookup, Mode},
     observer::Observer,
     partition::OutOfMemory,
 };
-use minos_base::{FlashPlace, KeyHash, RoughLength};
+use minos_base::{FlashPlace, KeyHash, RoughLength, may_look_alike_among};
 use minos_region::Backing;
 use minos_sync::Crcw;
 use std::{
@@ -64,8 +64,9 @@ fn copy_all(table: &Tiered) -> Vec<(Ticket, u32)> {
     let mut tickets = Vec::new();
     table.walk_all(0, usize::MAX, 5, |due| {
         assert_eq!(due.need, Need::Copy);
-        tickets.push((due.ticket, u32::from_le_bytes(*due.key.first_chunk().unwrap())));
-        Choice::Write
+        let number = u32::from_le_bytes(*due.key.first_chunk().unwrap());
+        tickets.push((due.ticket, number));
+        Choice::Write(place(number + 1))
     });
     tickets
 }
@@ -213,7 +214,7 @@ fn an_item_with_a_copy_stays_in_memory_until_its_room_is_needed() {
         let mut due = Vec::new();
         table.copy_new(0, 100, 5, |item| {
             due.push(item.ticket);
-            Choice::Write
+            Choice::Write(place(due.len() as u32))
         });
         due
     };
@@ -292,6 +293,7 @@ fn a_cache_whose_flash_is_behind_gives_items_up_and_counts_them() {
 struct Told {
     keys: Mutex<BTreeSet<u32>>,
     hashes: Mutex<Vec<KeyHash>>,
+    alike: Mutex<Vec<(u32, KeyHash)>>,
     unknown: AtomicBool,
 }
 
@@ -310,6 +312,10 @@ impl Observer for Told {
 
     fn lost(&self, hash: KeyHash) {
         self.hashes.lock().unwrap().push(hash);
+    }
+
+    fn lost_alike(&self, buckets: u32, hash: KeyHash) {
+        self.alike.lock().unwrap().push((buckets, hash));
     }
 
     fn lost_some(&self) {
@@ -347,6 +353,23 @@ fn records_that_flash_drops_are_told_by_their_hashes() {
     assert!(!told.unknown.load(Relaxed));
     table.forget_pages(0, 0, usize::MAX, |page| page == 3);
     assert!(told.unknown.load(Relaxed) && told.hashes.lock().unwrap().is_empty());
+}
+
+#[test]
+fn records_that_make_room_for_keys_that_look_alike_are_told_by_those() {
+    let table = cold(&config(4 << 20), 2000);
+    let told = observe(&table);
+    let own = table.hash(&key(5000));
+    // Without partitions, nothing is chosen by these bits.
+    let other = KeyHash(own.0 ^ 1 << 50);
+    table.adopt(other, place(9000), 9).unwrap();
+    assert_eq!(*told.alike.lock().unwrap(), [], "nothing is lost");
+    store(&table, 5000, 10).unwrap();
+    let told = std::mem::take(&mut *told.alike.lock().unwrap());
+    let &[(buckets, hash)] = &told[..] else { panic!("{told:?}") };
+    assert!(hash == own && buckets >= 64 && may_look_alike_among(buckets, own, other));
+    let others = (0..2000).filter(|&number| may_look_alike_among(buckets, own, table.hash(&key(number))));
+    assert_eq!(others.count(), 0, "the control: few look alike");
 }
 
 #[test]
@@ -644,8 +667,9 @@ fn large_values_that_need_room_leave_alone() {
             while store(&table, number, 100_000).is_err() || table.common.wants_room(table.memory()) {
                 let mut copied = Vec::new();
                 let walked = table.walk_ahead(0, 64, 5, |due| {
-                    copied.push((due.ticket, u32::from_le_bytes(*due.key.first_chunk().unwrap())));
-                    Choice::Write
+                    let number = u32::from_le_bytes(*due.key.first_chunk().unwrap());
+                    copied.push((due.ticket, number));
+                    Choice::Write(place(number + 1))
                 });
                 write_all(&table, copied, |number| number + 1);
                 if walked.is_done && look(&table, number) != Lookup::Missing {
@@ -658,6 +682,99 @@ fn large_values_that_need_room_leave_alone() {
         assert_eq!(hot, SMALL.len(), "a large value costs no small ones");
         let large_on_flash = (SMALL.end..SMALL.end + 640).filter(|&number| !pages(&table, number).is_empty());
         assert!(large_on_flash.count() > 480);
+    }
+}
+
+/// Writes what is due for a walk ahead; how many items.
+fn write_ahead(table: &Tiered) -> usize {
+    let mut copied = Vec::new();
+    table.walk_ahead(0, usize::MAX, 5, |due| {
+        let number = u32::from_le_bytes(*due.key.first_chunk().unwrap());
+        copied.push((due.ticket, number));
+        Choice::Write(place(number + 1))
+    });
+    let written = copied.len();
+    write_all(table, copied, |number| number + 1);
+    written
+}
+
+/// Before the fix, it was given up although its copy was on its way.
+#[test]
+fn what_is_on_its_way_when_it_must_leave_is_there_when_it_is_written() {
+    let table = hot(&config(4 << 20), 100, 1000);
+    let copied = copy_all(&table);
+    // They must leave before that is written.
+    (100..10_000).for_each(|number| _ = store(&table, number, 1000).unwrap());
+    let unwritten = || table.tier_stats().unwritten;
+    let (before, tickets) = (unwritten(), table.tier_stats().tickets);
+    assert!(before > 0 && tickets == 100, "{:?}", table.tier_stats());
+    assert!((0..100).all(|number| pages(&table, number) == [number + 1]));
+    let hash = |number| table.hash(&key(number));
+    assert!(table.awaits(hash(5), 6) && !table.awaits(hash(100), 101));
+    // One was overwritten since, one deleted, and one write fails.
+    store(&table, 0, 1000).unwrap();
+    TieredMode::forget_candidates(&mut table.entry(hash(1), &key(1), 5));
+    for (ticket, number) in copied {
+        match number {
+            0 | 1 => assert_eq!(table.written(&ticket, place(number + 1)), Written::Superseded),
+            2 => assert!(table.failed(&ticket, place(3))),
+            _ => assert_eq!(table.written(&ticket, place(number + 1)), Written::Linked),
+        }
+    }
+    assert_eq!((look(&table, 0), look(&table, 1)), (Lookup::Hot, Lookup::Missing));
+    assert_eq!((look(&table, 2), unwritten()), (Lookup::Missing, before + 1));
+    assert!((3..100).all(|number| pages(&table, number) == [number + 1]));
+    assert!(!table.awaits(hash(5), 6) && table.tier_stats().tickets == 0);
+    table.check().unwrap();
+}
+
+#[test]
+fn large_values_leave_below_a_lower_limit() {
+    // There is free memory that the limit forbids.
+    let table = hot(&lossless(32 << 20), 100, 100_000);
+    assert!(table.set_memory_limit(8 << 20));
+    assert!(TieredMode::lacks_room(&table, 100_000));
+    for number in 100..110 {
+        let mut tries = 0..10;
+        while store(&table, number, 100_000).is_err() {
+            assert!(tries.next().is_some(), "nothing leaves memory for it: {:?}", table.stats());
+            write_ahead(&table);
+        }
+    }
+    assert!(table.stats().used_bytes <= 8 << 20, "{:?}", table.stats());
+    table.check().unwrap();
+}
+
+#[test]
+fn nothing_is_lost_below_a_lower_limit() {
+    for config in [config(32 << 20), lossless(32 << 20)] {
+        // So many that the log does not evict yet.
+        let table = hot(&config, 20_000, 1000);
+        assert!(table.set_memory_limit(16 << 20));
+        for _ in 0..200 {
+            // Flash is slower than sweeps.
+            (0..10).for_each(|_| _ = table.sweep(0, 16, 5));
+            write_ahead(&table);
+        }
+        assert!(table.stats().used_bytes <= 16 << 20, "{:?}", table.stats());
+        assert_eq!((table.tier_stats().unwritten, table.stats().evictions()), (0, 0));
+        assert!((0..20_000).all(|number| look(&table, number) != Lookup::Missing));
+        table.check().unwrap();
+    }
+}
+
+#[test]
+fn nothing_waits_below_a_lower_limit_for_flash_that_takes_nothing() {
+    for config in [config(32 << 20), lossless(32 << 20)] {
+        let table = hot(&config, 20_000, 1000);
+        assert!(table.set_memory_limit(16 << 20));
+        table.set_flash_stuck(true);
+        let gives_back = (0..200).take_while(|_| table.sweep(0, 16, 5).gives_back).count();
+        assert!(gives_back < 200);
+        assert_eq!(table.stats().used_bytes <= 16 << 20, !config.tier.is_lossless, "{:?}", table.stats());
+        table.set_flash_stuck(false);
+        assert_eq!(table.sweep(0, 16, 5).gives_back, config.tier.is_lossless);
+        table.check().unwrap();
     }
 }
 
@@ -715,8 +832,9 @@ fn a_longer_chain_takes_its_memory_from_the_log() {
             let mut copied = Vec::new();
             for partition in 0..2 {
                 table.walk_ahead(partition, 64, 5, |due| {
-                    copied.push((due.ticket, u32::from_le_bytes(*due.key.first_chunk().unwrap())));
-                    Choice::Write
+                    let number = u32::from_le_bytes(*due.key.first_chunk().unwrap());
+                    copied.push((due.ticket, number));
+                    Choice::Write(place(number + 1))
                 });
             }
             write_all(&table, copied, |number| number + 1);

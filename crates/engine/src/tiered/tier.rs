@@ -1,7 +1,7 @@
 //! The tier below memory as a type, so that a cache without one has no code for it.
 
 use crate::{places::HasAccess, position::PositionBits};
-use minos_sync::{AnyWriter, Crcw};
+use minos_sync::{Access, Crcw};
 use std::{fmt::Debug, marker::PhantomData};
 
 /// Items in logs of their partitions: [`crate::CacheMode`], and [`crate::TieredMode`].
@@ -33,7 +33,7 @@ pub struct MemoryOnly<W = Crcw>(PhantomData<W>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flash;
 
-impl<W: AnyWriter> HasAccess for MemoryOnly<W> {
+impl<W: Access> HasAccess for MemoryOnly<W> {
     type Access = W;
 }
 
@@ -41,7 +41,7 @@ impl HasAccess for Flash {
     type Access = Crcw;
 }
 
-impl<W: AnyWriter + Copy + Eq> Tier for MemoryOnly<W> {
+impl<W: Access + Copy + Eq> Tier for MemoryOnly<W> {
     const NAME: &'static str = "cache";
     const LAYOUT: u64 = u64::from_le_bytes(*b"cache 2\0");
     const IS_TIERED: bool = false;

@@ -15,9 +15,9 @@ use crate::{
     slot::Slot,
     store::{Engine, Writing},
 };
-use minos_base::{KeyHash, Seconds};
+use minos_base::{FlashPlace, KeyHash, Seconds};
 use minos_region::View;
-use minos_sync::{Access, AnyWriter, Bell};
+use minos_sync::{Access, Bell};
 use std::sync::Arc;
 
 /// Segments that are settled ahead of the head of a full log.
@@ -73,8 +73,8 @@ pub enum Need {
 /// What becomes of an item that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Its copy is on its way: [`Engine::written`] will be called with the ticket, or [`Engine::failed`].
-    Write,
+    /// Its copy is on its way to this place: [`Engine::written`] will be called with the ticket, or [`Engine::failed`].
+    Write(FlashPlace),
     /// It is given up; in [`Engine::copy_new`] it stays without a copy. In a table that may lose nothing, as
     /// [`Choice::Later`].
     Evict,
@@ -106,10 +106,20 @@ pub struct Walked {
     pub is_done: bool,
 }
 
-impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     /// Rings this bell when there is more to do for the thread that moves items to flash. Only the first bell counts.
     pub fn call_by(&self, bell: Arc<Bell>) {
         self.common.call_by(bell);
+    }
+
+    /// Says whether flash takes no items now, and will not in a moment: nothing in memory waits for it then.
+    pub fn set_flash_stuck(&self, is_stuck: bool) {
+        self.common.set_flash_stuck(is_stuck);
+    }
+
+    /// True if flash takes no items.
+    pub fn is_flash_stuck(&self) -> bool {
+        self.common.is_flash_stuck()
     }
 
     /// Walks over at most `entries_max` entries of a partition ahead of the head of its log, if that is full. If large
@@ -347,10 +357,10 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         let choice = self.ask(entry, ticket, need, choose);
         let is_lossless = self.writer.room.tier.config.is_lossless;
         match choice {
-            Choice::Write if need == Need::Copy => {
+            Choice::Write(to) if need == Need::Copy => {
                 self.partition.space.set_copy(self.region(), entry.payload, Twin::Begun(number));
                 let segment = self.partition.space.segment_of(entry.position);
-                self.writer.room.tier.open(entry.position, segment);
+                self.writer.room.tier.open((entry.position, segment), to);
                 true
             }
             Choice::Evict if !is_lossless => {

@@ -2,6 +2,7 @@
 
 use super::{
     cold::twin_of,
+    forget::Namer,
     switches::{Safeguard, is_on},
     tier::{Flash, LogMode, Tier},
     walk::Ticket,
@@ -13,8 +14,8 @@ use crate::{
     position::{Position, PositionBits},
     store::{Engine, Writing},
 };
-use minos_base::FlashPlace;
-use minos_sync::{Access, AnyWriter};
+use minos_base::{FlashPlace, KeyHash};
+use minos_sync::Access;
 
 /// The result of a written copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub enum Written {
     Crowded,
 }
 
-impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
+impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     /// The copy of an item is on flash: its slot names the record from now on, if the item is unchanged.
     pub fn written(&self, ticket: &Ticket, place: FlashPlace) -> Written {
         self.writing_at(ticket.partition).written(ticket, place)
@@ -37,8 +38,13 @@ impl<B: PositionBits, A: AnyWriter> Engine<LogMode<B, Flash>, A> {
     /// The copy of an item could not be written. A table that may lose items gives up one that leaves memory,
     /// and comes back to another; a table that may lose nothing keeps the ticket, and false says that the copy
     /// must be written again.
-    pub fn failed(&self, ticket: &Ticket) -> bool {
-        self.writing_at(ticket.partition).failed(ticket)
+    pub fn failed(&self, ticket: &Ticket, place: FlashPlace) -> bool {
+        self.writing_at(ticket.partition).failed(ticket, place)
+    }
+
+    /// True if an item had to leave memory before its copy in this page was written.
+    pub fn awaits(&self, hash: KeyHash, page: u32) -> bool {
+        self.writing(hash).writer.room.tier.awaits(page)
     }
 }
 
@@ -60,6 +66,12 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
                 self.writer.room.tier.settle(ticket.number);
                 Written::Linked
             }
+            // It had to leave memory before.
+            None if self.names_early(ticket.hash, to).is_some() => {
+                counts.written.add(1);
+                self.writer.room.tier.settle(ticket.number);
+                Written::Linked
+            }
             None => {
                 counts.superseded.add(1);
                 self.writer.room.tier.settle(ticket.number);
@@ -69,9 +81,14 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         }
     }
 
-    fn failed(&mut self, ticket: &Ticket) -> bool {
+    fn failed(&mut self, ticket: &Ticket, to: FlashPlace) -> bool {
         let Some(place) = self.copied(ticket) else {
             self.writer.room.tier.settle(ticket.number);
+            if let Some(Namer::Slot(place)) = self.names_early(ticket.hash, to) {
+                self.remove_cold(place);
+                self.partition.counts.tier.unwritten.add(1);
+                self.tell_lost(ticket.hash);
+            }
             return true;
         };
         if self.writer.room.tier.config.is_lossless {
@@ -84,6 +101,12 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             self.part_from_copy(place.slot(self.region()), true);
         }
         true
+    }
+
+    /// Who names a copy that is no longer its item's: a table that may lose items names it when the item must leave.
+    fn names_early(&self, hash: KeyHash, to: FlashPlace) -> Option<Namer> {
+        let is_lossless = self.writer.room.tier.config.is_lossless;
+        if is_lossless { None } else { self.namer(hash, to.page) }
     }
 
     /// Where the slot is of the item that was copied under this ticket, if it is unchanged.

@@ -4,40 +4,42 @@ mod driver;
 mod model;
 mod ops;
 
-use driver::{Anyone, Driver, Owners};
+use driver::Driver;
 use model::{Model, Order, Written};
 use ops::{KEYS, KEYS_END, Op, key_bytes, ops, pattern};
 
 use minos_engine::position::Narrow;
-use minos_engine::{Access, CacheMode, Crcw, Erew, Eviction, ItemMeta, Mode, Pinned, StoreConfig, StoreMode};
+use minos_engine::{
+    Access, CacheMode, Crcw, Crew, Erew, Eviction, ItemMeta, Mode, Pinned, StoreConfig, StoreMode,
+};
 use proptest::prelude::*;
 
-struct Held<D: Driver> {
-    pinned: Pinned<D::M, D::A>,
+struct Held<M: Mode, A: Access> {
+    pinned: Pinned<M, A>,
     value: Vec<u8>,
 }
 
-struct Pair<D: Driver> {
-    cache: D,
+struct Pair<M: Mode, A: Access> {
+    cache: Driver<M, A>,
     model: Model,
-    held: Vec<Held<D>>,
+    held: Vec<Held<M, A>>,
     now: u32,
     step: u64,
 }
 
 /// Fills a tiny cache several times over with keys outside the model, because a log that has never evicted
 /// moves no items.
-fn evict_once<D: Driver>(cache: &mut D) {
+fn evict_once<M: Mode, A: Access>(cache: &Driver<M, A>) {
     for key in KEYS_END..KEYS_END + 8000 {
         cache.set(&key_bytes(key), &[&[0; 400]], ItemMeta::default(), 1);
     }
 }
 
-impl<D: Driver> Pair<D> {
+impl<M: Mode, A: Access> Pair<M, A> {
     fn new(config: &StoreConfig, order: Order) -> Self {
-        let mut cache = D::create(config);
+        let cache = Driver::create(config);
         if order == Order::Used {
-            evict_once(&mut cache);
+            evict_once(&cache);
         }
         Self { cache, model: Model::new(order), held: vec![], now: 5, step: 0 }
     }
@@ -184,18 +186,22 @@ impl<D: Driver> Pair<D> {
     }
 }
 
-fn run<D: Driver>(config: &StoreConfig, order: Order, ops: &[Op]) -> Result<Pair<D>, TestCaseError> {
+fn run<M: Mode, A: Access>(
+    config: &StoreConfig,
+    order: Order,
+    ops: &[Op],
+) -> Result<Pair<M, A>, TestCaseError> {
     let mut pair = Pair::new(config, order);
-    let case = || format!("{} {:?} {}", <D::M as Mode>::NAME, config.eviction, <D::A as Access>::NAME);
+    let case = || format!("{} {:?} {}", M::NAME, config.eviction, A::NAME);
     pair.run(ops).map_err(|error| TestCaseError::fail(format!("{}: {error}", case())))?;
     Ok(pair)
 }
 
 /// Runs all operations on a cache in each access mode.
 fn run_all(config: &StoreConfig, order: Order, ops: &[Op]) -> Result<(), TestCaseError> {
-    run::<Anyone<CacheMode, Erew>>(config, order, ops)?;
-    run::<Owners<CacheMode>>(config, order, ops)?;
-    run::<Anyone<CacheMode, Crcw>>(config, order, ops)?;
+    run::<CacheMode, Erew>(config, order, ops)?;
+    run::<CacheMode, Crew>(config, order, ops)?;
+    run::<CacheMode, Crcw>(config, order, ops)?;
     Ok(())
 }
 
@@ -216,9 +222,9 @@ proptest! {
     fn with_enough_memory_only_full_buckets_lose(ops in ops()) {
         let config = StoreConfig { partitions: Some(4), ..StoreConfig::new(64 << 20) };
         let evictions = [
-            run::<Anyone<CacheMode, Erew>>(&config, Order::Any, &ops)?.cache.evictions().at_head,
-            run::<Owners<CacheMode>>(&config, Order::Any, &ops)?.cache.evictions().at_head,
-            run::<Anyone<CacheMode, Crcw>>(&config, Order::Any, &ops)?.cache.evictions().at_head,
+            run::<CacheMode, Erew>(&config, Order::Any, &ops)?.cache.evictions().at_head,
+            run::<CacheMode, Crew>(&config, Order::Any, &ops)?.cache.evictions().at_head,
+            run::<CacheMode, Crcw>(&config, Order::Any, &ops)?.cache.evictions().at_head,
         ];
         prop_assert_eq!(evictions, [0; 3]);
     }
@@ -240,11 +246,11 @@ proptest! {
     #[test]
     fn positions_come_round(ops in ops()) {
         for (eviction, order) in policies() {
-            let mut pair = Pair::<Anyone<CacheMode<Narrow>, Crcw>>::new(&tiny(eviction, 1), order);
+            let mut pair = Pair::<CacheMode<Narrow>, Crcw>::new(&tiny(eviction, 1), order);
             // Each iteration appends more than the 8 MiB after which positions repeat.
             for _ in 0..3 {
                 pair.run(&ops).map_err(|error| TestCaseError::fail(format!("{eviction:?}: {error}")))?;
-                (0..3).for_each(|_| evict_once(&mut pair.cache));
+                (0..3).for_each(|_| evict_once(&pair.cache));
             }
             pair.compare().map_err(TestCaseError::fail)?;
         }
@@ -261,8 +267,8 @@ proptest! {
     fn a_store_loses_nothing_in_any_access_mode(ops in ops()) {
         for memory_bytes in [256 << 10, 16 << 20] {
             let config = StoreConfig { partitions: Some(1), ..StoreConfig::new(memory_bytes) };
-            prop_assert_eq!(run::<Anyone<StoreMode, Erew>>(&config, Order::Any, &ops)?.model.lost, 0);
-            prop_assert_eq!(run::<Owners<StoreMode>>(&config, Order::Any, &ops)?.model.lost, 0);
+            prop_assert_eq!(run::<StoreMode, Erew>(&config, Order::Any, &ops)?.model.lost, 0);
+            prop_assert_eq!(run::<StoreMode, Crew>(&config, Order::Any, &ops)?.model.lost, 0);
         }
     }
 }
@@ -270,8 +276,8 @@ proptest! {
 /// Fills a cache several times over while one key is read repeatedly; returns true if that key is still there
 /// at the end.
 fn keeps_what_is_asked_for(eviction: Eviction, order: Order) -> Result<bool, String> {
-    let mut pair = Pair::<Anyone<CacheMode, Crcw>>::new(&tiny(eviction, 1), order);
-    evict_once(&mut pair.cache);
+    let mut pair = Pair::<CacheMode, Crcw>::new(&tiny(eviction, 1), order);
+    evict_once(&pair.cache);
     pair.set(0, 100, 0)?;
     for (round, from) in (KEYS..KEYS_END).step_by(50).enumerate() {
         pair.apply(&Op::Fill { from, count: 50, len: 900 })?;

@@ -42,10 +42,7 @@ fn config<M: Kind>(path: &Path) -> StoreConfig {
     }
 }
 
-impl<M: Kind> Kept<M>
-where
-    Engine<M, Crcw>: Send + Sync,
-{
+impl<M: Kind> Kept<M> {
     /// A cache may have lost the item since it was read, or have no room while the other thread holds some. The old
     /// value must then go, because the script takes it for replaced.
     fn forget_unless(&self, is_done: bool, key: &[u8]) {
@@ -56,10 +53,7 @@ where
     }
 }
 
-impl<M: Kind> Subject for Kept<M>
-where
-    Engine<M, Crcw>: Send + Sync,
-{
+impl<M: Kind> Subject for Kept<M> {
     const NAME: &'static str = <M as Kind>::NAME;
     const EVICTS: bool = M::EVICTS;
 

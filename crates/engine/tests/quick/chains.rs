@@ -3,8 +3,7 @@
 use crate::common::value as value_of;
 use minos_base::KeyHash;
 use minos_engine::{
-    Access, AnyWriter, Backing, Crew, Engine, Erew, ItemMeta, Opening, OutOfMemory, Owner, Store,
-    StoreConfig, StoreMode,
+    Access, Backing, Crew, Engine, Erew, ItemMeta, Opening, OutOfMemory, Store, StoreConfig, StoreMode,
 };
 use std::{path::Path, sync::Arc};
 
@@ -30,7 +29,7 @@ fn keys<A: Access>(store: &Engine<StoreMode, A>, chain: u32) -> impl Iterator<It
     (0u64..).map(u64::to_le_bytes).filter(move |key| store.hash(key).bucket_bits() == chain)
 }
 
-fn insert<A: AnyWriter>(store: &Engine<StoreMode, A>, key: &[u8], value: &[u8]) -> Result<u64, OutOfMemory> {
+fn insert<A: Access>(store: &Engine<StoreMode, A>, key: &[u8], value: &[u8]) -> Result<u64, OutOfMemory> {
     store.entry(store.hash(key), key, 5).insert(&[value], ItemMeta::default())
 }
 
@@ -103,20 +102,19 @@ fn a_longer_chain_is_walked_to_its_end() {
     assert_eq!((shown, store.stats().read_fallbacks), (COMPUTED_KEYS, 0));
 }
 
+fn an_owner_walks_a_longer_chain_to_its_end<A: Access>() {
+    let store = Store::<A>::create(&unbounded()).unwrap();
+    let computed: Vec<_> = keys(&store, 0).take(COMPUTED_KEYS).collect();
+    for key in &computed {
+        insert(&store, key, key).unwrap();
+    }
+    assert!(some_of(&computed).all(|key| value_of(&store, key, 5).is_some()));
+}
+
 #[test]
 fn a_longer_chain_is_walked_to_its_end_in_every_access_mode() {
-    let alone = Store::<Erew>::create(&unbounded()).unwrap();
-    let computed: Vec<_> = keys(&alone, 0).take(COMPUTED_KEYS).collect();
-    for key in &computed {
-        insert(&alone, key, key).unwrap();
-    }
-    assert!(some_of(&computed).all(|key| value_of(&alone, key, 5).is_some()));
-    let (engine, mut owners) = Store::<Crew>::create_owned(&unbounded(), 1).unwrap();
-    let owner: &mut Owner = &mut owners[0];
-    for key in &computed {
-        owner.entry(engine.hash(key), key, 5).insert(&[key], ItemMeta::default()).unwrap();
-    }
-    assert!(some_of(&computed).all(|key| value_of(&engine, key, 5).is_some()));
+    an_owner_walks_a_longer_chain_to_its_end::<Erew>();
+    an_owner_walks_a_longer_chain_to_its_end::<Crew>();
 }
 
 /// The first and the last ones of a long chain, and some between.

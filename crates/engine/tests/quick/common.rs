@@ -1,6 +1,6 @@
 //! What several of the tests need.
 
-use minos_engine::{Access, AnyWriter, Engine, Mode};
+use minos_engine::{Access, Engine, Mode};
 
 /// Keys of different lengths, some a prefix of others.
 pub(crate) fn key_bytes(key: u16) -> Vec<u8> {
@@ -22,7 +22,7 @@ pub(crate) fn value<M: Mode, A: Access>(engine: &Engine<M, A>, key: &[u8], now: 
 }
 
 /// Sweeps all partitions twice: the first pass may have begun before a flush.
-pub(crate) fn sweep_all<M: Mode, A: AnyWriter>(engine: &Engine<M, A>, now: u32) {
+pub(crate) fn sweep_all<M: Mode, A: Access>(engine: &Engine<M, A>, now: u32) {
     for partition in 0..engine.partitions() {
         for _ in 0..2 {
             while !engine.sweep(partition, 100, now).pass_ended {}

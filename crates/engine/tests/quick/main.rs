@@ -5,6 +5,7 @@ mod chains;
 mod common;
 mod eviction;
 mod flush;
+mod large;
 mod model;
 mod noted_reads;
 mod operations;

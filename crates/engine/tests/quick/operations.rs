@@ -1,8 +1,8 @@
 //! Tests of single operations of the store.
 
 use crate::common::{sweep_all, value};
-use minos_engine::{Concat, ConcatError, ItemMeta, OutOfMemory, Side, Store, StoreConfig};
-use std::sync::Arc;
+use minos_engine::{Concat, ConcatError, ItemMeta, OutOfMemory, Pinned, Side, Store, StoreConfig};
+use std::{collections::BTreeSet, sync::Arc};
 
 fn store(memory_bytes: u64) -> Arc<Store> {
     Arc::new(Store::create(&StoreConfig { partitions: Some(2), ..StoreConfig::new(memory_bytes) }).unwrap())
@@ -97,6 +97,45 @@ fn pinned_bytes_stay() {
 }
 
 #[test]
+fn a_part_of_a_large_value_is_written_over() {
+    let store = store(8 << 20);
+    let (hash, old) = (store.hash(b"key"), vec![1; 100_000]);
+    let patch = |old: Option<&Pinned>, at, bytes: &[u8]| match store.patch((hash, b"key"), old, (at, bytes)) {
+        Ok(patched) => store.entry(hash, b"key", 6).put_in_place_of(old, patched),
+        Err(error) => Some(Err(error)),
+    };
+    assert!(store.patches_large(hash, 100_000) && !store.patches_large(hash, 10));
+    patch(None, 99_999, b"\x01").unwrap().unwrap();
+    assert_eq!(value(&store, b"key", 6).unwrap(), [vec![0; 99_999], vec![1]].concat());
+    assert_eq!(patch(None, 0, b"x"), None, "there is an item by now");
+    set(&store, b"key", &old, ItemMeta { flags: 7, expiry: 20, ..ItemMeta::default() }).unwrap();
+    assert!(store.patches_large(hash, 1));
+    let mut expected = old;
+    for (at, bytes, end) in [
+        (0, "begin", 100_000),
+        (50_000, "middle", 100_000),
+        (99_998, "end", 100_001),
+        (100_004, "gap", 100_007),
+    ] {
+        let pinned = store.pin(hash, b"key", 6).unwrap();
+        let cas = patch(Some(&pinned), at, bytes.as_bytes()).unwrap().unwrap();
+        assert_eq!(patch(Some(&pinned), at, b"late"), None, "it was replaced");
+        expected.resize(end, 0);
+        expected[at..at + bytes.len()].copy_from_slice(bytes.as_bytes());
+        let item = store.pin(hash, b"key", 6).unwrap();
+        assert_eq!(item.value(), expected, "{bytes}");
+        assert_eq!((item.flags(), item.expiry(), item.cas()), (7, 20, cas));
+    }
+    let pinned = store.pin(hash, b"key", 6).unwrap();
+    store.entry(hash, b"key", 6).remove();
+    assert_eq!(patch(Some(&pinned), 0, b"late"), None, "it is gone");
+    assert_eq!(patch(Some(&pinned), 8 << 20, b"far"), Some(Err(OutOfMemory)));
+    drop(pinned);
+    store.check().unwrap();
+    assert_eq!((store.stats().items, store.stats().pinned), (0, 0));
+}
+
+#[test]
 fn memory_comes_back() {
     let store = store(4 << 20);
     let before = store.stats().used_bytes;
@@ -165,6 +204,30 @@ fn the_index_grows_without_losing_anything() {
     let stats = store.stats();
     assert!(stats.buckets > u64::from(ITEMS) / 5 && stats.chain_buckets_max < 6, "{stats:?}");
     assert!(stats.overhead_bytes_per_item() < 56.0, "{} {stats:?}", stats.overhead_bytes_per_item());
+}
+
+#[test]
+fn a_walk_finds_all_that_is_there_while_the_index_grows() {
+    let store = Store::create(&StoreConfig { partitions: Some(1), ..StoreConfig::new(8 << 20) }).unwrap();
+    let put = |number: u32| {
+        let bytes = number.to_le_bytes();
+        set(&store, &bytes, &bytes, ItemMeta::default()).unwrap();
+    };
+    const ITEMS: u32 = 200;
+    (0..ITEMS).for_each(put);
+    let mut seen = BTreeSet::new();
+    let mut cursor = Some(0);
+    while let Some(at) = cursor {
+        let mut more = ITEMS..if at == 0 { 10 * ITEMS } else { 0 };
+        // One slice is to have all the buckets, and the index grows within it.
+        cursor = store.visit(0, at, usize::MAX, 6, |key, _| {
+            more.by_ref().for_each(put);
+            seen.insert(u32::from_le_bytes(key.try_into().unwrap()));
+        });
+    }
+    assert_eq!((0..ITEMS).filter(|number| !seen.contains(number)).collect::<Vec<_>>(), []);
+    // A cursor that nobody gave leads nowhere.
+    assert_eq!(store.visit(0, u64::MAX, usize::MAX, 6, |_, _| panic!("there is no such bucket")), None);
 }
 
 #[test]
@@ -285,4 +348,16 @@ fn the_largest_value_changes_within_the_room_of_buffers() {
     assert!(store.set_value_bytes_max(10));
     assert!(set(&store, b"b", &large, ItemMeta::default()).is_err());
     assert_eq!(value(&store, b"a", 6).unwrap(), large);
+}
+
+#[test]
+#[should_panic(expected = "an entry of another table")]
+fn an_item_is_pinned_in_its_own_table() {
+    let stores = [b'a', b'b'].map(|byte| {
+        let store = store(8 << 20);
+        set(&store, b"key", &vec![byte; 200_000], ItemMeta::default()).unwrap();
+        store
+    });
+    let pinned = stores[0].entry(stores[0].hash(b"key"), b"key", 6).pin(&stores[1]).unwrap();
+    assert_eq!(pinned.value()[0], b'a');
 }

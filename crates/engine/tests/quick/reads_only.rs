@@ -2,7 +2,7 @@
 
 use crate::common::value;
 use minos_engine::{
-    AnyWriter, CacheMode, Crcw, Engine, Erew, Eviction, ItemMeta, StoreConfig, position::Narrow,
+    Access, CacheMode, Crcw, Engine, Erew, Eviction, ItemMeta, StoreConfig, position::Narrow,
 };
 
 /// Twice the keys that fit into memory.
@@ -16,7 +16,7 @@ fn value_of(key: u64) -> Vec<u8> {
     key.to_le_bytes().repeat(VALUE_WORDS as usize)
 }
 
-fn reads_alone_keep_the_index_in_order<A: AnyWriter>() {
+fn reads_alone_keep_the_index_in_order<A: Access>() {
     let config = StoreConfig {
         eviction: Eviction::Lru,
         partitions: Some(1),

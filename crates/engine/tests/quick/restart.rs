@@ -1,8 +1,8 @@
 //! Tables on a file that are closed and opened again.
 
 use minos_engine::{
-    AnyWriter, Backing, Cache, CacheMode, CloseError, Crcw, CreateError, Crew, Engine, Erew, Eviction,
-    ItemMeta, Mode, OpenError, Opening, Owner, Store, StoreConfig, StoreMode,
+    Access, Backing, Cache, CacheMode, CloseError, Crcw, CreateError, Crew, Engine, Erew, Eviction, ItemMeta,
+    Mode, OpenError, Opening, Store, StoreConfig, StoreMode,
 };
 use std::{
     collections::BTreeMap,
@@ -11,6 +11,7 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
+    thread,
 };
 use tempfile::TempDir;
 
@@ -35,7 +36,10 @@ impl Place {
         StoreConfig {
             backing: Backing::File(self.path()),
             partitions: Some(2),
+            owners: 2,
             hash_seed: 7,
+            // The same, so that every access mode finds what another has stored.
+            direction_seed: 7,
             value_bytes_max: 1 << 20,
             ..StoreConfig::new(memory_bytes)
         }
@@ -56,7 +60,7 @@ fn meta(number: u64) -> ItemMeta {
     ItemMeta { flags: number as u32, expiry, ..ItemMeta::default() }
 }
 
-fn set<M: Mode, A: AnyWriter>(engine: &Engine<M, A>, number: u64, version: u64) -> u64 {
+fn set<M: Mode, A: Access>(engine: &Engine<M, A>, number: u64, version: u64) -> u64 {
     let key = key(number);
     engine.entry(engine.hash(&key), &key, 5).insert(&[&bytes(number, version)], meta(number)).unwrap()
 }
@@ -92,11 +96,18 @@ fn items<M: Mode, A: minos_engine::Access>(engine: &Engine<M, A>) -> u64 {
     engine.stats().items
 }
 
+/// A table on a file, for this thread alone.
+fn opened<M: Mode, A: Access>(config: &StoreConfig) -> (Engine<M, A>, Opening) {
+    let (engine, opening) = Engine::open(config).unwrap();
+    (0..engine.owners()).for_each(|owner| engine.take_up(owner));
+    (engine, opening)
+}
+
 /// Fills a table, closes it, reopens it, and continues to use it.
-fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
+fn goes_on<M: Mode, A: Access>(is_lossy: bool) {
     let place = Place::new();
     let config = place.config(16 << 20);
-    let (engine, opening) = Engine::<M, A>::open(&config).unwrap();
+    let (engine, opening) = opened::<M, A>(&config);
     assert_eq!(opening, Opening::Created);
     engine.set_clock_base(1_700_000_000);
     assert_eq!([5, 3].map(|number| engine.number_process(number)), [5, 6]);
@@ -113,7 +124,7 @@ fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     engine.close().unwrap();
 
     // The configured seed differs; the file's is used.
-    let (engine, opening) = Engine::<M, A>::open(&StoreConfig { hash_seed: 8, ..config.clone() }).unwrap();
+    let (engine, opening) = opened::<M, A>(&StoreConfig { hash_seed: 8, ..config.clone() });
     assert_eq!(opening, Opening::Warm { items: stats.items });
     engine.check().unwrap();
     assert!(all(&engine, 1000) == before);
@@ -146,7 +157,7 @@ fn goes_on<M: Mode, A: AnyWriter>(is_lossy: bool) {
     }
     let before = all(&engine, 20_000);
     engine.close().unwrap();
-    let (engine, opening) = Engine::<M, A>::open(&config).unwrap();
+    let (engine, opening) = opened::<M, A>(&config);
     assert!(matches!(opening, Opening::Warm { .. }), "{opening}");
     assert!(all(&engine, 20_000) == before);
     engine.check().unwrap();
@@ -164,25 +175,40 @@ fn a_cache_goes_on() {
     goes_on::<CacheMode, Erew>(true);
 }
 
+/// Calls `f` as each owner, in a thread of its own.
+fn as_owners<M: Mode, A: Access>(engine: &Engine<M, A>, f: impl Fn(usize) + Sync) {
+    thread::scope(|scope| {
+        for owner in 0..engine.owners() {
+            let f = &f;
+            scope.spawn(move || {
+                engine.take_up(owner);
+                f(owner);
+                engine.give_up(owner);
+            });
+        }
+    });
+}
+
 fn owned_goes_on<M: Mode>() {
     let place = Place::new();
     let config = place.config(8 << 20);
-    let (mut owners, _) = Engine::<M, Crew>::open_owned(&config, 2).unwrap();
-    for number in 0..500 {
-        let (key, hash) = (key(number), owners[0].hash(&key(number)));
-        let owner = owners.iter_mut().find(|owner| owner.owns(hash)).unwrap();
-        owner.entry(hash, &key, 5).insert(&[&bytes(number, 0)], meta(number)).unwrap();
-    }
-    let before = all(owners[0].engine(), 500);
-    Owner::check(&mut owners).unwrap();
-    Owner::close(owners).unwrap();
-    let (mut owners, opening) = Engine::<M, Crew>::open_owned(&config, 1).unwrap();
-    assert_eq!(opening, Opening::Warm { items: items(owners[0].engine()) });
-    Owner::check(&mut owners).unwrap();
-    assert!(all(owners[0].engine(), 500) == before);
+    let (engine, _) = Engine::<M, Crew>::open(&config).unwrap();
+    as_owners(&engine, |owner| {
+        let is_own = |number: &u64| engine.owner_of(engine.hash(&key(*number))) == owner;
+        (0..500).filter(is_own).for_each(|number| _ = set(&engine, number, 0));
+    });
+    let before = all(&engine, 500);
+    engine.check().unwrap();
+    engine.close().unwrap();
+    // Opening has left the partitions to whoever takes them up.
+    let (engine, opening) = Engine::<M, Crew>::open(&config).unwrap();
+    assert_eq!(opening, Opening::Warm { items: items(&engine) });
+    as_owners(&engine, |_| ());
+    assert!(all(&engine, 500) == before);
+    engine.check().unwrap();
     // A reference to the table prevents its closing.
-    let engine = Arc::clone(owners[0].engine());
-    assert!(matches!(Owner::close(owners), Err(CloseError::InUse)));
+    let engine = Arc::new(engine);
+    assert!(matches!(Arc::clone(&engine).close_shared(), Err(CloseError::InUse)));
     drop(engine);
     let (engine, opening) = Engine::<M, Crcw>::open(&config).unwrap();
     assert!(matches!(opening, Opening::Repaired { dropped: 0, .. }), "{opening}");
@@ -271,7 +297,6 @@ fn another_table_is_refused_and_kept() {
             StoreConfig { item_optimistic_bytes_max: 100, ..config.clone() },
             ["value beside its key", "is asked for"],
         ),
-        (StoreConfig { shard_bits: 1, ..config.clone() }, ["shard bits 0", "1"]),
         (StoreConfig { hash_mask: 0xff, ..config.clone() }, ["bits of the key hash", "255"]),
     ];
     for (other, words) in others {

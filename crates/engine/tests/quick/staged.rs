@@ -1,15 +1,18 @@
 //! A candidate found in an early stage of a burst is confirmed before use, even in access modes without
 //! versions that would show a change.
 
-use minos_base::seeded_stream;
-use minos_engine::{AnyWriter, Cache, Crcw, Engine, Erew, Eviction, Get, ItemMeta, Mode, Put, StoreConfig};
+use minos_base::{KeyHash, seeded_stream};
+use minos_engine::{
+    Access, Cache, Crcw, Crew, Engine, Erew, Eviction, Get, ItemMeta, Mode, Put, Store, StoreConfig,
+};
 use rand::RngExt;
+use std::thread;
 
 /// More keys than fit into memory.
 const KEYS: u64 = 4000;
 
 /// Deletes or replaces keys between the stages of their lookup.
-fn changes_between_the_stages_show<M: Mode, A: AnyWriter>() {
+fn changes_between_the_stages_show<M: Mode, A: Access>() {
     let table = Engine::<M, A>::create(&StoreConfig::new(1 << 20)).unwrap();
     let key = b"key".as_slice();
     let hash = table.hash(key);
@@ -42,7 +45,7 @@ fn changes_between_the_stages_show_in_every_mode() {
 
 /// Stores values at the places that a stage found for their keys, unless these are out of date. Each store
 /// must replace the item's whole state.
-fn a_staged_store_is_a_store<M: Mode, A: AnyWriter>() {
+fn a_staged_store_is_a_store<M: Mode, A: Access>() {
     let table = Engine::<M, A>::create(&StoreConfig::new(1 << 20)).unwrap();
     let key = b"key".as_slice();
     let hash = table.hash(key);
@@ -101,6 +104,7 @@ fn what_a_burst_evicts_is_not_read_by_it() {
         ..StoreConfig::new(1 << 18)
     };
     let cache: Cache<Erew> = Cache::create(&config).unwrap();
+    cache.take_up(0);
     let mut random = seeded_stream(31, 0);
     let mut hits = 0;
     for _ in 0..20_000 {
@@ -123,4 +127,40 @@ fn what_a_burst_evicts_is_not_read_by_it() {
     let stats = cache.stats();
     assert!(hits > 1000 && stats.reinserted > 100 && stats.evictions_log > 1000, "{hits} hits, {stats:?}");
     cache.check().unwrap();
+}
+
+/// A table of two owners, a key, and the hash of a key in the other one's partitions.
+fn two_owners<A: Access>() -> (Store<A>, &'static [u8], KeyHash) {
+    let table = Store::create(&StoreConfig { owners: 2, ..StoreConfig::new(64 << 20) }).unwrap();
+    let key = b"key".as_slice();
+    let owner = table.owner_of(table.hash(key));
+    let mut hashes = (0..100u32).map(|number| table.hash(&number.to_le_bytes()));
+    let other = hashes.find(|hash| table.owner_of(*hash) != owner).unwrap();
+    drop(hashes);
+    (table, key, other)
+}
+
+#[test]
+fn what_is_staged_for_another_hash_is_not_written() {
+    let (table, key, other) = two_owners::<Crcw>();
+    let (hash, meta) = (table.hash(key), ItemMeta::default());
+    table.entry(hash, key, 1).insert(&[b"value"], meta).unwrap();
+    let staged = table.stage(hash);
+    let entry = table.entry(hash, key, 1);
+    let item = entry.item().unwrap();
+    table.put_staged(&staged, &Put { hash: other, key, value: b"other", meta }, 1).unwrap();
+    // It is lent.
+    assert_eq!(item.value(), b"value");
+}
+
+#[test]
+fn a_read_of_what_is_staged_for_another_hash_is_not_recorded() {
+    let (table, key, other) = two_owners::<Crew>();
+    let hash = table.hash(key);
+    let store = || table.entry(hash, key, 1).insert(&[b"value"], ItemMeta::default()).unwrap();
+    thread::scope(|scope| scope.spawn(store).join()).unwrap();
+    // As the owner of that one, not of the item's partition.
+    table.take_up(table.owner_of(other));
+    table.read_staged(&table.stage(hash), &Get { hash: other, key }, 1, |_| ());
+    assert_eq!(table.read(hash, key, 1, |item| item.was_fetched()), Some(false));
 }

@@ -172,7 +172,7 @@ impl World {
                     let meta = ItemMeta { cas: Some(due.state.cas()), ..ItemMeta::default() };
                     flash.insert(page, Record { key, version, sequence: due.sequence, meta });
                     flights.push_back((due.ticket, page));
-                    Choice::Write
+                    Choice::Write(FlashPlace { page, length: RoughLength::of(556, 1) })
                 });
                 drop(flash);
                 if let Some((key, seen)) = doubts {

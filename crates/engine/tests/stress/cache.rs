@@ -3,9 +3,9 @@
 
 use crate::{
     values::{Watch, copy, fill, len, random},
-    writers::{NOW, Shared, Writer},
+    writers::{NOW, WRITERS, Writer},
 };
-use minos_engine::{Access, Cache, Crcw, Crew, Eviction, Get, ItemMeta, Owner, Pinned, Put, StoreConfig};
+use minos_engine::{Access, Cache, Crcw, Crew, Erew, Eviction, Get, ItemMeta, Pinned, Put, StoreConfig};
 use rand::{RngExt, rngs::StdRng};
 use std::{
     collections::VecDeque,
@@ -31,6 +31,7 @@ fn config(eviction: Eviction) -> StoreConfig {
     StoreConfig {
         eviction,
         partitions: Some(4),
+        owners: WRITERS,
         large_bytes_min: Some(512 << 10),
         ..StoreConfig::new(3 << 20)
     }
@@ -45,8 +46,8 @@ struct Keys {
 }
 
 impl Keys {
-    fn of(writer: &impl Writer) -> Self {
-        let owns = |key: &u64| writer.owns(*key, writer.cache().hash(&key.to_le_bytes()));
+    fn of<A: Access>(writer: &Writer<A>) -> Self {
+        let owns = |key: &u64| writer.owns(*key);
         Self {
             hot: (0..HOT_KEYS).filter(owns).collect(),
             cold: (HOT_KEYS..KEYS).filter(owns).collect(),
@@ -72,7 +73,7 @@ fn any(keys: &[u64], random: &mut StdRng) -> u64 {
     keys[random.random_range(0..keys.len())]
 }
 
-fn write(writer: &mut impl Writer, done: &AtomicBool, random: &mut StdRng) {
+fn write<A: Access>(writer: &Writer<A>, done: &AtomicBool, random: &mut StdRng) {
     let mut keys = Keys::of(writer);
     let mut rounds = 0;
     while rounds < ROUNDS_MIN || !done.load(Relaxed) {
@@ -80,14 +81,13 @@ fn write(writer: &mut impl Writer, done: &AtomicBool, random: &mut StdRng) {
         match random.random_range(0..64) {
             0..44 => set_hot(writer, &mut keys, random),
             44..46 => {
-                let key = any(&keys.hot, random).to_le_bytes();
-                let hash = writer.cache().hash(&key);
-                writer.entry(hash, &key).remove();
+                let key = any(&keys.hot, random);
+                writer.cache.entry(writer.hash(key), &key.to_le_bytes(), NOW).remove();
             }
             46..54 => {
-                let key = any(&keys.cold, random).to_le_bytes();
-                let hash = writer.cache().hash(&key);
-                writer.touch(hash, &key);
+                // Only to record the access.
+                let key = any(&keys.cold, random);
+                writer.cache.read(writer.hash(key), &key.to_le_bytes(), NOW, |_| ());
             }
             54..63 => put_cold(writer, &mut keys, random),
             _ => writer.tidy(random.random_range(0..500) == 0),
@@ -95,25 +95,25 @@ fn write(writer: &mut impl Writer, done: &AtomicBool, random: &mut StdRng) {
     }
 }
 
-fn set_hot(writer: &mut impl Writer, keys: &mut Keys, random: &mut StdRng) {
+fn set_hot<A: Access>(writer: &Writer<A>, keys: &mut Keys, random: &mut StdRng) {
     let key = any(&keys.hot, random);
     let len = if key.is_multiple_of(3) { random.random_range(4000..120_000) } else { len(random) };
     let meta = keys.next(key, len, random.random_range(0..3) > 0);
     let key = key.to_le_bytes();
-    let (hash, reserves) = (writer.cache().hash(&key), random.random_range(0..2) == 0);
+    let (hash, reserves) = (writer.cache.hash(&key), random.random_range(0..2) == 0);
     if !reserves {
         // It fails only if all large values are pinned.
-        let _ = writer.entry(hash, &key).insert(&[&keys.value], meta);
+        let _ = writer.cache.entry(hash, &key, NOW).insert(&[&keys.value], meta);
         return;
     }
-    let Ok(mut reservation) = writer.cache().reserve(hash, &key, keys.value.len() as u64) else { return };
+    let Ok(mut reservation) = writer.cache.reserve(hash, &key, keys.value.len() as u64) else { return };
     reservation.value_mut().copy_from_slice(&keys.value);
     reservation.settle();
-    let _ = writer.entry(hash, &key).commit(reservation, meta);
+    let _ = writer.cache.entry(hash, &key, NOW).commit(reservation, meta);
 }
 
 /// A burst of small values, whose keys exceed the memory.
-fn put_cold(writer: &mut impl Writer, keys: &mut Keys, random: &mut StdRng) {
+fn put_cold<A: Access>(writer: &Writer<A>, keys: &mut Keys, random: &mut StdRng) {
     let items: Vec<_> = (0..BURST)
         .map(|_| {
             let key = any(&keys.cold, random);
@@ -123,9 +123,9 @@ fn put_cold(writer: &mut impl Writer, keys: &mut Keys, random: &mut StdRng) {
         .collect();
     let puts: Vec<_> = items
         .iter()
-        .map(|(key, value, meta)| Put { hash: writer.cache().hash(key), key, value, meta: *meta })
+        .map(|(key, value, meta)| Put { hash: writer.cache.hash(key), key, value, meta: *meta })
         .collect();
-    writer.put_many(&puts);
+    writer.cache.put_many(&puts, NOW, |_, _| {});
 }
 
 /// One of the readers' threads.
@@ -214,24 +214,18 @@ fn watched<A: Access>(cache: &Arc<Cache<A>>, read: Read<A>, stream: u64) -> Watc
 const STORED_MIN: u64 = 1000;
 
 /// Lets all writers write until all readers have read.
-fn run<W: Writer>(writers: Vec<W>) -> Vec<W>
-where
-    Cache<W::Access>: Send + Sync,
-{
-    let (cache, done) = (Arc::clone(writers[0].cache()), AtomicBool::new(false));
-    let reads: [Read<W::Access>; 3] = [read_each, read_bursts, pin];
-    let (watches, writers) = thread::scope(|scope| {
-        let (cache, done) = (&cache, &done);
-        let writers: Vec<_> = writers
-            .into_iter()
-            .zip(0..)
-            .map(|(mut writer, stream)| {
-                scope.spawn(move || {
-                    write(&mut writer, done, &mut random(SEED, stream));
-                    writer
-                })
-            })
-            .collect();
+fn run<A: Access>(eviction: Eviction) {
+    let cache: Arc<Cache<A>> = Arc::new(Cache::create(&config(eviction)).unwrap());
+    let (cache, done) = (&cache, &AtomicBool::new(false));
+    let reads: [Read<A>; 3] = [read_each, read_bursts, pin];
+    let watches = thread::scope(|scope| {
+        for number in 0..cache.owners() {
+            scope.spawn(move || {
+                cache.take_up(number);
+                write(&Writer { cache: Arc::clone(cache), number }, done, &mut random(SEED, number as u64));
+                cache.give_up(number);
+            });
+        }
         let readers = [0, 1, 2].map(|at| {
             scope.spawn(move || {
                 // Otherwise a reader may finish before any writer has run.
@@ -243,10 +237,10 @@ where
         });
         let watches = readers.map(|reader| reader.join().unwrap());
         done.store(true, Relaxed);
-        (watches, writers.into_iter().map(|writer| writer.join().unwrap()).collect())
+        watches
     });
-    judge(&cache, &watches);
-    writers
+    judge(cache, &watches);
+    cache.check().unwrap();
 }
 
 fn judge<A: Access>(cache: &Cache<A>, watches: &[Watch]) {
@@ -260,25 +254,49 @@ fn judge<A: Access>(cache: &Cache<A>, watches: &[Watch]) {
     assert!(stats.splits > 0 && stats.pinned == 0, "{stats:?}");
 }
 
-fn any_thread_writes(eviction: Eviction) {
-    let cache: Arc<Cache<Crcw>> = Arc::new(Cache::create(&config(eviction)).unwrap());
-    run([0, 1].map(|number| Shared { cache: Arc::clone(&cache), number, writers: 2 }).into());
-    cache.check().unwrap();
-}
-
 #[test]
 fn crcw_readers_of_an_approximate_lru_cache_see_what_was_stored() {
-    any_thread_writes(Eviction::ApproxLru);
+    run::<Crcw>(Eviction::ApproxLru);
 }
 
 #[test]
 fn crcw_readers_of_an_lru_cache_see_what_was_stored() {
-    any_thread_writes(Eviction::Lru);
+    run::<Crcw>(Eviction::Lru);
 }
 
 #[test]
 fn crew_readers_see_what_the_owners_stored() {
-    let (_, owners) = Cache::<Crew>::create_owned(&config(Eviction::ApproxLru), 2).unwrap();
-    let mut owners = run(owners);
-    Owner::check(&mut owners).unwrap();
+    run::<Crew>(Eviction::ApproxLru);
+}
+
+/// An owner beside another one: both take memory from the same heap. Returns what it finds of its own in the end.
+fn erew_owner(cache: &Arc<Cache<Erew>>, number: usize) -> Watch {
+    let writer = Writer { cache: Arc::clone(cache), number };
+    cache.take_up(number);
+    write(&writer, &AtomicBool::new(true), &mut random(SEED, number as u64));
+    let (mut watch, mut value) = (Watch::new(KEYS), Vec::new());
+    for key in (0..KEYS).filter(|&key| writer.owns(key)) {
+        let bytes = key.to_le_bytes();
+        let state = cache.read(writer.hash(key), &bytes, NOW, |item| copy(item, false, &mut value));
+        if let Some(state) = state {
+            watch.read(key, &state, &value);
+        }
+    }
+    cache.give_up(number);
+    watch
+}
+
+#[test]
+fn erew_owners_see_what_they_stored() {
+    let cache = &Arc::new(Cache::<Erew>::create(&config(Eviction::ApproxLru)).unwrap());
+    let watches = thread::scope(|scope| {
+        let owners = [0, 1].map(|number| scope.spawn(move || erew_owner(cache, number)));
+        owners.map(|owner| owner.join().unwrap())
+    });
+    for Watch { found, torn, .. } in watches {
+        assert!(found > 100 && torn == 0, "{found} found, {torn} torn");
+    }
+    let stats = cache.stats();
+    assert!(stats.evictions_log > 0 && stats.evictions_large > 10 && stats.reinserted > 0, "{stats:?}");
+    cache.check().unwrap();
 }

@@ -1,9 +1,10 @@
 //! Every byte read is checked while others overwrite, delete, evict, move, pin, grow and flush.
 //!
-//! The control is the same tests with readers that skip the version check; each must fail then:
+//! The control is the same tests with readers that skip the version check. Each must fail then, but for that of owners
+//! which alone read what they stored:
 //!
 //! ```text
-//! MINOS_LEFT_OUT=version-check cargo test -p minos-engine --test stress
+//! MINOS_LEFT_OUT=version-check cargo test -p minos-engine --test stress read
 //! ```
 
 mod cache;

@@ -91,10 +91,7 @@ fn read<M: Mode>(table: &ReadOnly<M>, watch: &mut Watch) -> Answers {
     answers
 }
 
-fn every_read_is_right<M: Mode>(evicts: bool)
-where
-    Engine<M, Crcw>: Sync,
-{
+fn every_read_is_right<M: Mode>(evicts: bool) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("table");
     let backing = Backing::File(path.clone());

@@ -1,14 +1,15 @@
 //! Memory of an owner, which readers read without it.
 
-use super::{UcxError, advertisement::Advertisement, check, sys, worker::Worker};
-use minos_region::Lender;
+use super::{UcxError, UcxWindow, advertisement::Advertisement, check, sys, worker::Worker};
+use minos_region::{Backing, Lender, Lent};
 use std::{
     fmt,
     mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, RawFd},
     ptr::{self, NonNull},
     slice,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
@@ -16,10 +17,12 @@ use std::{
 /// The alignment that a region needs, in bytes.
 const PAGE_BYTES: usize = 4096;
 
-/// Memory that UCX has allocated and registered, for one table: `Backing::Lent(Lent::by(memory))`.
+/// Memory that UCX has allocated and registered, for one table ([`UcxMemory::backing`]).
 pub struct UcxMemory {
+    transports: Option<String>,
     worker: Mutex<Worker>,
     raw: sys::Memory,
+    descriptor: RawFd,
     is_lent: AtomicBool,
     advertisement: Vec<u8>,
 }
@@ -36,16 +39,24 @@ impl UcxMemory {
     /// # Errors
     /// UCX refuses, or has no transport of that name.
     pub fn allocate(transports: Option<&str>, bytes: usize) -> Result<Self, UcxError> {
-        let mut worker = Worker::open(transports)?;
+        let mut worker = Worker::open(transports, true)?;
+        let descriptor = worker.descriptor()?;
         let mut raw = MaybeUninit::<sys::Memory>::zeroed();
         // SAFETY: the worker lives, and the result has a place.
         let status = unsafe { sys::minos_ucx_allocate(worker.raw(), bytes, raw.as_mut_ptr()) };
         check(status, "allocate memory")?;
         // SAFETY: without an error there is a result; until then it is of zeros, which are valid.
         let raw = unsafe { raw.assume_init() };
-        let (worker, advertisement) = (Mutex::new(worker), Vec::new());
+        let (transports, is_lent) = (transports.map(str::to_owned), AtomicBool::new(false));
         // From here on it is freed when dropped.
-        let mut memory = Self { worker, raw, is_lent: AtomicBool::new(false), advertisement };
+        let mut memory = Self {
+            transports,
+            worker: Mutex::new(worker),
+            raw,
+            descriptor,
+            is_lent,
+            advertisement: Vec::new(),
+        };
         if memory.raw.base.is_null() || !memory.raw.base.addr().is_multiple_of(PAGE_BYTES) {
             let reason = "it does not begin with a page".to_owned();
             return Err(UcxError::Refused { action: "allocate memory", reason });
@@ -61,9 +72,36 @@ impl UcxMemory {
         &self.advertisement
     }
 
-    /// Lets readers connect whose transports need the owner for that; those over shared memory do not.
-    pub fn progress(&self) {
-        self.worker.lock().unwrap_or_else(PoisonError::into_inner).progress();
+    /// The transports for which it was allocated.
+    pub fn transports(&self) -> Option<&str> {
+        self.transports.as_deref()
+    }
+
+    /// True if a process on this machine can map it over its transports.
+    pub fn is_mappable(&self) -> bool {
+        // SAFETY: the advertisement is this value's own.
+        unsafe { UcxWindow::open(self.transports(), self.advertisement()) }.is_ok()
+    }
+
+    /// It as the memory of a table, which keeps it.
+    pub fn backing(self: &Arc<Self>) -> Backing {
+        Backing::Lent(Lent::by(Arc::<Self>::clone(self)))
+    }
+
+    /// Lets readers connect and read whose transports need the owner for that; those over shared memory do not. True if
+    /// anything moved.
+    pub fn progress(&self) -> bool {
+        self.worker().progress()
+    }
+
+    /// Lets the descriptor become readable once there is something to [`progress`](Self::progress); false if there is
+    /// already.
+    pub fn arm(&self) -> bool {
+        self.worker().arm()
+    }
+
+    fn worker(&self) -> MutexGuard<'_, Worker> {
+        self.worker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn advertise(&mut self) -> Result<Vec<u8>, UcxError> {
@@ -83,6 +121,13 @@ unsafe impl Lender for UcxMemory {
         // Relaxed: nothing else is handed over.
         let is_first = !self.is_lent.swap(true, Relaxed);
         is_first.then(|| NonNull::slice_from_raw_parts(base, self.raw.bytes))
+    }
+}
+
+impl AsFd for UcxMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open as long as the worker, which this value keeps.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor) }
     }
 }
 

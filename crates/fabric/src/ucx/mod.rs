@@ -7,11 +7,10 @@
 //! ```
 //! use minos_engine::{Store, StoreConfig, remote::{Completion, Fabric, RemoteSketch}};
 //! use minos_fabric::ucx::{Ucx, UcxMemory, Way};
-//! use minos_region::{Backing, Lent};
 //! use std::sync::Arc;
 //!
 //! let memory = Arc::new(UcxMemory::allocate(None, 2 << 20)?);
-//! let config = StoreConfig { backing: Backing::Lent(Lent::by(memory.clone())), ..StoreConfig::new(2 << 20) };
+//! let config = StoreConfig { backing: memory.backing(), ..StoreConfig::new(2 << 20) };
 //! let store: Store = Store::create(&config)?;
 //!
 //! // In another process:
@@ -53,6 +52,9 @@ pub enum UcxError {
         /// UCX's reason.
         reason: String,
     },
+    /// The memory cannot be mapped.
+    #[error("no transport over shared memory leads there")]
+    Unmapped,
     /// It is damaged, or of another version of UCX.
     #[error("this is no advertisement of memory by this version of UCX")]
     Advertisement,

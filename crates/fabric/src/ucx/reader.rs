@@ -7,6 +7,7 @@ use super::{
 use minos_engine::remote::{Completion, Fabric, Range};
 use std::{
     fmt,
+    os::fd::{AsFd, BorrowedFd, RawFd},
     ptr::NonNull,
     sync::atomic::{
         AtomicU64,
@@ -31,13 +32,18 @@ pub enum Way {
 /// Peers that UCX reads, over shared memory or RDMA.
 pub struct Ucx {
     way: Way,
-    peers: Vec<Peer>,
+    /// `None` for those that were left.
+    peers: Vec<Option<Peer>>,
     /// Reads that were not reported, in the order in which they began. UCX writes to them, so that they do not move.
     under_way: Vec<NonNull<Read>>,
     /// Those that were reported.
     free: Vec<NonNull<Read>>,
+    descriptor: RawFd,
     worker: Worker,
 }
+
+// SAFETY: its reads are its own, and UCX writes to them only while its worker turns, which any thread may let it, one at a time.
+unsafe impl Send for Ucx {}
 
 #[derive(Debug, Default)]
 struct Read {
@@ -55,8 +61,9 @@ impl Ucx {
     /// # Errors
     /// UCX refuses, or has no transport of that name.
     pub fn open(transports: Option<&str>, way: Way) -> Result<Self, UcxError> {
-        let worker = Worker::open(transports)?;
-        Ok(Self { way, peers: Vec::new(), under_way: Vec::new(), free: Vec::new(), worker })
+        let mut worker = Worker::open(transports, true)?;
+        let descriptor = worker.descriptor()?;
+        Ok(Self { way, peers: Vec::new(), under_way: Vec::new(), free: Vec::new(), descriptor, worker })
     }
 
     /// Connects to the peer with an advertisement; returns its number.
@@ -69,13 +76,33 @@ impl Ucx {
     /// the memory.
     pub unsafe fn connect(&mut self, advertisement: &[u8]) -> Result<usize, UcxError> {
         // SAFETY: as the caller promises; peers go before their worker.
-        self.peers.push(unsafe { self.worker.connect(advertisement) }?);
-        Ok(self.peers.len() - 1)
+        let peer = unsafe { self.worker.connect(advertisement, true) }?;
+        let free = self.peers.iter().position(Option::is_none).unwrap_or(self.peers.len());
+        self.peers.resize_with(self.peers.len().max(free + 1), || None);
+        self.peers[free] = Some(peer);
+        Ok(free)
+    }
+
+    /// Leaves a peer, whose number another one may get. Its reads that are under way end.
+    pub fn disconnect(&mut self, peer: usize) {
+        if let Some(mut peer) = self.peers.get_mut(peer).and_then(Option::take) {
+            // SAFETY: it is of this worker, and nobody finds it any more.
+            unsafe { self.worker.disconnect(&mut peer) };
+        }
     }
 
     /// True if this process has mapped the memory of a peer.
     pub fn is_mapped(&self, peer: usize) -> bool {
-        self.peers.get(peer).is_some_and(|peer| peer.mapped.is_some())
+        self.peer(peer).is_some_and(|peer| peer.mapped.is_some())
+    }
+
+    /// Lets the descriptor become readable once reads may have ended; false if some may have already.
+    pub fn arm(&mut self) -> bool {
+        self.worker.arm()
+    }
+
+    fn peer(&self, peer: usize) -> Option<&Peer> {
+        self.peers.get(peer)?.as_ref()
     }
 }
 
@@ -149,7 +176,7 @@ fn is_pending(read: &NonNull<Read>) -> bool {
 impl Fabric for Ucx {
     fn read(&mut self, peer: usize, ranges: &[Range], token: u64) {
         let read = self.free.pop().unwrap_or_else(|| NonNull::from(Box::leak(Box::default())));
-        let peer = self.peers.get(peer);
+        let peer = self.peer(peer);
         let words = peer.and_then(|peer| peer.words_of(ranges));
         // SAFETY: the read is under way nowhere, so that this is its only reference.
         unsafe { &mut *read.as_ptr() }.reset(token, words);
@@ -181,6 +208,13 @@ impl Fabric for Ucx {
     }
 }
 
+impl AsFd for Ucx {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open as long as the worker, which this value keeps.
+        unsafe { BorrowedFd::borrow_raw(self.descriptor) }
+    }
+}
+
 impl fmt::Debug for Ucx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (peers, reads) = (&self.peers, self.under_way.len());
@@ -195,7 +229,7 @@ impl Drop for Ucx {
             self.worker.progress();
             turns += 1;
         }
-        for peer in &mut self.peers {
+        for peer in self.peers.iter_mut().flatten() {
             // SAFETY: nobody uses the peer afterwards.
             unsafe { self.worker.disconnect(peer) };
         }

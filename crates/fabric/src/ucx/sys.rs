@@ -41,9 +41,11 @@ unsafe extern "C" {
     /// Major and minor version of the library, 16 bits each.
     pub(super) safe fn minos_ucx_version() -> c_uint;
     safe fn minos_ucx_status_text(status: c_int) -> *const c_char;
-    pub(super) fn minos_ucx_open(transports: *const c_char, out: *mut *mut Context) -> c_int;
+    pub(super) fn minos_ucx_open(transports: *const c_char, wakes: c_int, out: *mut *mut Context) -> c_int;
     pub(super) fn minos_ucx_close(ucx: *mut Context);
     pub(super) fn minos_ucx_progress(ucx: *mut Context) -> c_uint;
+    pub(super) fn minos_ucx_descriptor(ucx: *mut Context, descriptor: *mut c_int) -> c_int;
+    pub(super) fn minos_ucx_arm(ucx: *mut Context) -> c_int;
     pub(super) fn minos_ucx_address(ucx: *mut Context, address: *mut *mut c_void, bytes: *mut usize)
     -> c_int;
     pub(super) fn minos_ucx_release_address(ucx: *mut Context, address: *mut c_void);
@@ -53,6 +55,7 @@ unsafe extern "C" {
         ucx: *mut Context,
         address: *const u8,
         key: *const u8,
+        watches: c_int,
         out: *mut Peer,
     ) -> c_int;
     pub(super) fn minos_ucx_disconnect(ucx: *mut Context, peer: *mut Peer, rounds: c_uint);

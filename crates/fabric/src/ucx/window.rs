@@ -4,18 +4,18 @@ use super::{
     UcxError,
     worker::{Peer, Worker},
 };
-use minos_region::Lender;
+use minos_region::{Image, Lender, Lent, OpenError};
 use std::{
     fmt,
     ptr::NonNull,
     sync::{
-        Mutex,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
 };
 
 /// Memory of a peer that this process has mapped (`ucp_rkey_ptr`), for the reader of coherent memory, which
-/// costs least: `ReadOnly::from_image(Image::lent(&Lent::by(window)))`.
+/// costs least: `ReadOnly::from_image(window.image()?)`.
 pub struct UcxWindow {
     worker: Mutex<Worker>,
     peer: Peer,
@@ -32,21 +32,28 @@ impl UcxWindow {
     /// Maps the memory of the peer with an advertisement, over these transports: as in [`super::Ucx::open`].
     ///
     /// # Errors
-    /// As [`super::Ucx::connect`], or the memory is of another machine.
+    /// As [`super::Ucx::connect`], or [`UcxError::Unmapped`]: the memory is of another machine.
     ///
     /// # Safety
     /// As [`super::Ucx::connect`].
     pub unsafe fn open(transports: Option<&str>, advertisement: &[u8]) -> Result<Self, UcxError> {
-        let mut worker = Worker::open(transports)?;
+        let mut worker = Worker::open(transports, false)?;
         // SAFETY: as the caller promises; the peer goes before the worker.
-        let mut peer = unsafe { worker.connect(advertisement) }?;
+        let mut peer = unsafe { worker.connect(advertisement, false) }?;
         let Some(base) = peer.mapped else {
             // SAFETY: nobody uses the peer afterwards.
             unsafe { worker.disconnect(&mut peer) };
-            let reason = "no transport over shared memory leads there".to_owned();
-            return Err(UcxError::Refused { action: "map memory", reason });
+            return Err(UcxError::Unmapped);
         };
         Ok(Self { worker: Mutex::new(worker), peer, base, is_lent: AtomicBool::new(false) })
+    }
+
+    /// The region in the memory, which keeps the window open.
+    ///
+    /// # Errors
+    /// There is none that this program can read.
+    pub fn image(self) -> Result<Image, OpenError> {
+        Image::lent(&Lent::by(Arc::new(self)))
     }
 }
 

@@ -4,6 +4,7 @@ use super::{UcxError, advertisement::Advertisement, check, sys};
 use std::{
     ffi::CString,
     mem::MaybeUninit,
+    os::fd::RawFd,
     ptr::{self, NonNull},
     slice,
 };
@@ -31,15 +32,15 @@ pub(super) struct Peer {
 unsafe impl Send for Worker {}
 
 impl Worker {
-    /// `transports` as in the variable `UCX_TLS`, which counts if there are none.
-    pub(super) fn open(transports: Option<&str>) -> Result<Self, UcxError> {
+    /// `transports` as in the variable `UCX_TLS`, which counts if there are none. One that `wakes` has a descriptor.
+    pub(super) fn open(transports: Option<&str>, wakes: bool) -> Result<Self, UcxError> {
         let refused =
             |_| UcxError::Refused { action: "be opened", reason: "a name has a zero byte".to_owned() };
         let transports = transports.map(CString::new).transpose().map_err(refused)?;
         let names = transports.as_ref().map_or(ptr::null(), |names| names.as_ptr());
         let mut opened = ptr::null_mut();
         // SAFETY: the names are terminated or missing, and the result has a place.
-        check(unsafe { sys::minos_ucx_open(names, &raw mut opened) }, "be opened")?;
+        check(unsafe { sys::minos_ucx_open(names, wakes.into(), &raw mut opened) }, "be opened")?;
         // SAFETY: without an error there is a result.
         Ok(Self(unsafe { NonNull::new_unchecked(opened) }))
     }
@@ -49,10 +50,24 @@ impl Worker {
         self.0.as_ptr()
     }
 
-    /// Moves on what is under way. It does not block.
-    pub(super) fn progress(&mut self) {
+    /// Moves on what is under way; true if anything moved. It does not block.
+    pub(super) fn progress(&mut self) -> bool {
         // SAFETY: the worker lives, and no other thread uses it.
-        unsafe { sys::minos_ucx_progress(self.raw()) };
+        unsafe { sys::minos_ucx_progress(self.raw()) > 0 }
+    }
+
+    /// The descriptor of one that wakes. It is open as long as the worker.
+    pub(super) fn descriptor(&mut self) -> Result<RawFd, UcxError> {
+        let mut descriptor = -1;
+        // SAFETY: the worker lives, and the result has a place.
+        check(unsafe { sys::minos_ucx_descriptor(self.raw(), &raw mut descriptor) }, "wake threads")?;
+        Ok(descriptor)
+    }
+
+    /// Lets the descriptor become readable once there is something to progress; false if there is already.
+    pub(super) fn arm(&mut self) -> bool {
+        // SAFETY: the worker lives, and no other thread uses it.
+        unsafe { sys::minos_ucx_arm(self.raw()) != 0 }
     }
 
     /// Where peers find it.
@@ -68,16 +83,36 @@ impl Worker {
         Ok(copy)
     }
 
-    /// Connects to the memory of an advertisement.
+    /// Connects to the memory of an advertisement. If `watches`, its reads end when its owner does, unless this process
+    /// maps the memory, where they need no owner.
     ///
     /// # Safety
     /// As [`super::Ucx::connect`]. The peer is disconnected before this worker is dropped.
-    pub(super) unsafe fn connect(&mut self, advertisement: &[u8]) -> Result<Peer, UcxError> {
-        let Advertisement { base, bytes, address, key } = Advertisement::of(advertisement)?;
-        let mut raw = MaybeUninit::uninit();
+    pub(super) unsafe fn connect(&mut self, advertisement: &[u8], watches: bool) -> Result<Peer, UcxError> {
+        let advertisement = Advertisement::of(advertisement)?;
+        // SAFETY: as the caller promises.
+        let mut peer = unsafe { self.connect_once(advertisement, false) }?;
+        if peer.mapped.is_some() || !watches {
+            return Ok(peer);
+        }
+        // SAFETY: nobody uses the peer afterwards.
+        unsafe { self.disconnect(&mut peer) };
+        // SAFETY: as the caller promises.
+        unsafe { self.connect_once(advertisement, true) }
+    }
+
+    /// # Safety
+    /// As [`Worker::connect`].
+    unsafe fn connect_once(
+        &mut self,
+        Advertisement { base, bytes, address, key }: Advertisement<'_>,
+        watches: bool,
+    ) -> Result<Peer, UcxError> {
+        let (mut raw, worker) = (MaybeUninit::uninit(), self.raw());
+        let (address, key) = (address.as_ptr(), key.as_ptr());
         // SAFETY: the worker lives, address and key are UCX's own, and the result has a place.
         let status =
-            unsafe { sys::minos_ucx_connect(self.raw(), address.as_ptr(), key.as_ptr(), raw.as_mut_ptr()) };
+            unsafe { sys::minos_ucx_connect(worker, address, key, watches.into(), raw.as_mut_ptr()) };
         check(status, "connect to memory")?;
         // SAFETY: without an error there is a result.
         let raw = unsafe { raw.assume_init() };

@@ -6,12 +6,11 @@ use minos_engine::{
     remote::rig::{Beside, run},
 };
 use minos_fabric::ucx::{Ucx, UcxMemory, Way};
-use minos_region::{Backing, Lent};
 use std::sync::Arc;
 
 fn beside<M: Mode>(seed: u64, way: Way) -> Beside<M, Ucx> {
     let memory = Arc::new(UcxMemory::allocate(None, BYTES as usize).unwrap());
-    Beside::new(seed, Backing::Lent(Lent::by(memory.clone())), |_| fabric(memory.advertisement(), way))
+    Beside::new(seed, memory.backing(), |_| fabric(memory.advertisement(), way))
 }
 
 #[test]

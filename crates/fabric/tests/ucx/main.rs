@@ -2,6 +2,7 @@
 //! that are written meanwhile. `cargo xtask ucx` runs these.
 
 mod beside;
+mod ends;
 mod lines;
 mod owner;
 mod reader;
@@ -9,7 +10,7 @@ mod refusals;
 mod window;
 
 use minos_fabric::ucx::{Ucx, UcxMemory, Way};
-use minos_region::{Backing, Lent};
+use minos_region::Backing;
 use std::sync::Arc;
 
 const BYTES: u64 = 2 << 20;
@@ -17,7 +18,8 @@ const BYTES: u64 = 2 << 20;
 /// Memory for a table.
 fn memory() -> (Arc<UcxMemory>, Backing) {
     let memory = Arc::new(UcxMemory::allocate(None, BYTES as usize).unwrap());
-    (memory.clone(), Backing::Lent(Lent::by(memory)))
+    let backing = memory.backing();
+    (memory, backing)
 }
 
 /// A fabric whose peer 0 has this advertisement.

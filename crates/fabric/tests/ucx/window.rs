@@ -9,8 +9,6 @@ use minos_engine::{
     remote::rig::{MICRO_SHARD, NOW},
 };
 use minos_fabric::ucx::UcxWindow;
-use minos_region::{Image, Lent};
-use std::sync::Arc;
 
 const READS: u64 = 300_000;
 
@@ -54,9 +52,7 @@ fn read(table: &ReadOnly<StoreMode>, reads: u64) -> Counts {
 #[test]
 fn answers_from_a_window_are_true() {
     let mut owner = Owner::start();
-    let window = Lent::by(Arc::new(window(&owner.advertisement)));
-    let table = ReadOnly::<StoreMode>::from_image(Image::lent(&window).unwrap()).unwrap();
-    assert!(Image::lent(&window).is_err(), "lent twice");
+    let table = ReadOnly::<StoreMode>::from_image(window(&owner.advertisement).image().unwrap()).unwrap();
     let counts = read(&table, READS);
     println!("{counts:?}");
     assert!(counts.found > 1000 && counts.missing > 100, "{counts:?}");
@@ -67,6 +63,5 @@ fn answers_from_a_window_are_true() {
 #[test]
 fn a_window_on_no_region_is_refused() {
     let (memory, _) = memory();
-    let window = Lent::by(Arc::new(window(memory.advertisement())));
-    assert!(Image::lent(&window).is_err());
+    assert!(window(memory.advertisement()).image().is_err());
 }

@@ -1,6 +1,6 @@
 //! The places of everything on the device.
 
-use super::{Journal, PAGE_BYTES, TRAILER_BYTES};
+use super::{Journal, PAGE_BYTES};
 use thiserror::Error;
 
 /// Pages of the two superblocks.
@@ -120,11 +120,6 @@ impl Layout {
     pub fn segment_at(&self, segment: u32) -> u64 {
         let before = SUPERBLOCKS * PAGE_BYTES as u64 + AREAS * COPIES * self.journal_bytes();
         before + u64::from(segment) * u64::from(self.segment_bytes)
-    }
-
-    /// The byte at which the trailer of a segment lies.
-    pub fn trailer_at(&self, segment: u32) -> u64 {
-        self.segment_at(segment) + u64::from(self.segment_bytes) - TRAILER_BYTES as u64
     }
 
     /// The segment that byte `at` of the device lies in, and its offset there.

@@ -2,7 +2,6 @@
 
 mod bytes;
 mod footer;
-mod header;
 mod journal;
 mod layout;
 mod page;
@@ -12,15 +11,16 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
-pub use footer::{FOOTER_BYTES, Footer, Footers, TRAILER_BYTES, Trailer, footer_block_bytes, write_footers};
-pub use header::SegmentHeader;
+pub use footer::{
+    FOOTER_BYTES_MAX, Footer, FooterWriter, Footers, TRAILER_BYTES, Trailer, footer_block_bytes,
+    write_footers,
+};
 pub use journal::{Journal, Use};
 pub use layout::{Layout, LayoutError};
 pub use minos_base::RoughLength;
 pub use page::{Pages, Stamp, next_record_hint};
 pub use record::{
-    Kind, RECORD_HEADER_BYTES, Record, RecordHeader, SEQUENCE_OF_LONG_KEY_MAX, Span, end_of, pages_of,
-    position_of, window_of,
+    Kind, RECORD_HEADER_BYTES_MIN, Record, RecordHeader, Span, end_of, pages_of, position_of, window_of,
 };
 pub use seal::Seal;
 pub use superblock::Superblock;
@@ -30,7 +30,7 @@ use thiserror::Error;
 /// Bytes of a page: the unit of reads.
 pub const PAGE_BYTES: usize = minos_base::FLASH_PAGE_BYTES;
 /// Bytes of the stamp at the beginning of a page.
-pub const STAMP_BYTES: usize = 16;
+pub const STAMP_BYTES: usize = 8;
 
 /// One use of a segment. No other use of any segment of the table has the same; 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -91,15 +91,15 @@ pub enum Fault {
     /// The structure of another life.
     #[error("belongs to life {0}")]
     Life(u32),
-    /// The page of another place.
-    #[error("is page {0} of its segment")]
-    Page(u16),
     /// No stream has this number.
     #[error("stream {0} is not known")]
     Stream(u8),
     /// No kind of record has this number.
     #[error("kind {0} of a record is not known")]
     Kind(u8),
+    /// No numbers of a record's header have these widths.
+    #[error("widths {0:#06x} of numbers are not known")]
+    Widths(u16),
     /// No use of a segment has this number.
     #[error("use {0} of a segment is not known")]
     Use(u8),

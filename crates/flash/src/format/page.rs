@@ -1,51 +1,48 @@
 //! Pages of a segment, and the records in them.
 
 use super::{
-    Fault, Kind, Life, PAGE_BYTES, RECORD_HEADER_BYTES, Record, RecordHeader, STAMP_BYTES, Seal, Span,
-    bytes::{put, u16_at, u32_at, u64_at},
-    record::{ALIGN, LOSS_MAX, end_of, rough_bytes},
+    Fault, Kind, Life, PAGE_BYTES, RECORD_HEADER_BYTES_MIN, Record, RecordHeader, STAMP_BYTES, Seal, Span,
+    bytes::{put, put_uint, u16_at, uint_at},
+    record::{ALIGN, LOSS_MAX, RECORD_HEADER_BYTES_MAX, end_of, rough_bytes, rough_hash},
 };
 use minos_base::KeyHash;
 use std::ops::Range;
 
+/// Where the offset of the first record lies in a stamp, behind the checksum.
+const FIRST: usize = 6;
+
 /// The beginning of a page.
 ///
 /// ```text
-/// 0   checksum of the next 8 bytes, seeded with life and place
-/// 8   life   12  number of the page in its segment   14  offset of the first record that begins here, 0 = none
+/// 0   checksum of the next 2 bytes, its low 6 bytes, seeded with life and place
+/// 6   offset of the first record that begins here, 0 = none
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// The segment's life.
-    pub life: Life,
-    /// The page's number in its segment.
-    pub page: u16,
     /// The offset of the first record that begins in the page; 0 if none does.
     pub first: u16,
 }
 
 impl Stamp {
-    /// Composes the stamp of the page at byte `at` of the device.
-    pub fn encode(&self, seal: Seal, at: u64, page: &mut [u8]) {
-        put(page, 8, &self.life.0.to_le_bytes());
-        put(page, 12, &self.page.to_le_bytes());
-        put(page, 14, &self.first.to_le_bytes());
-        let sum = seal.sum(self.life, at, &page[8..STAMP_BYTES]);
-        put(page, 0, &sum.to_le_bytes());
+    /// Composes the stamp of the page at byte `at` of the device, in a segment's `life`.
+    pub fn encode(&self, (life, seal): (Life, Seal), at: u64, page: &mut [u8]) {
+        put(page, FIRST, &self.first.to_le_bytes());
+        let sum = seal.sum(life, at, &page[FIRST..STAMP_BYTES]);
+        put_uint(page, 0, sum, FIRST);
     }
 
-    /// Reads the stamp of the page at byte `at` of the device.
-    pub fn decode(page: &[u8], seal: Seal, at: u64) -> Result<Self, Fault> {
+    /// Reads the stamp of the page at byte `at` of the device, in a segment's `life`.
+    pub fn decode(page: &[u8], (life, seal): (Life, Seal), at: u64) -> Result<Self, Fault> {
         let stamp = page.get(..STAMP_BYTES).ok_or(Fault::Short { len: page.len(), needed: STAMP_BYTES })?;
-        let life = Life(u32_at(stamp, 8));
-        if seal.sum(life, at, &stamp[8..]) != u64_at(stamp, 0) {
+        let sum = seal.sum(life, at, &stamp[FIRST..]);
+        if uint_at(&sum.to_le_bytes(), 0, FIRST) != uint_at(stamp, 0, FIRST) {
             return Err(Fault::Checksum);
         }
-        let first = u16_at(stamp, 14);
+        let first = u16_at(stamp, FIRST);
         if first != 0 && !(STAMP_BYTES..PAGE_BYTES).contains(&usize::from(first)) {
             return Err(Fault::Length(u64::from(first)));
         }
-        Ok(Self { life, page: u16_at(stamp, 12), first })
+        Ok(Self { first })
     }
 }
 
@@ -53,13 +50,13 @@ impl Stamp {
 /// say: a hint of what to prefetch. `None`: none is seen.
 pub fn next_record_hint(page: &[u8], last: Option<usize>) -> Option<usize> {
     let at = match last {
-        None => usize::from(u16_at(page.get(..STAMP_BYTES)?, 14)),
+        None => usize::from(u16_at(page.get(..STAMP_BYTES)?, FIRST)),
         Some(last) => {
-            let header = page.get(last..last + RECORD_HEADER_BYTES)?;
-            end_of(last as u64, rough_bytes(header)) as usize
+            let header = page.get(last..last + RECORD_HEADER_BYTES_MAX)?;
+            end_of(last as u64, rough_bytes(header)?) as usize
         }
     };
-    (at >= STAMP_BYTES && at + RECORD_HEADER_BYTES <= PAGE_BYTES).then_some(at)
+    (at >= STAMP_BYTES && at + RECORD_HEADER_BYTES_MIN <= PAGE_BYTES).then_some(at)
 }
 
 /// Consecutive pages of one segment, read from the device.
@@ -82,15 +79,11 @@ impl<'a> Pages<'a> {
         self.bytes.len() / PAGE_BYTES
     }
 
-    /// The stamp of a page, if it is one of this life.
+    /// The stamp of a page.
     pub fn stamp(&self, page: usize) -> Result<Stamp, Fault> {
         let begin = page * PAGE_BYTES;
         let bytes = self.bytes.get(begin..).ok_or(Fault::Length(begin as u64))?;
-        let stamp = Stamp::decode(bytes, self.seal, self.at + begin as u64)?;
-        if stamp.life != self.life {
-            return Err(Fault::Life(stamp.life.0));
-        }
-        Ok(stamp)
+        Stamp::decode(bytes, (self.life, self.seal), self.at + begin as u64)
     }
 
     /// The newest record of `key` that begins in the first page, verified. `None`: no record there has the key.
@@ -130,7 +123,7 @@ impl<'a> Pages<'a> {
             is_item && (PAGE_BYTES + 1..=window.end).contains(&end) && record.key.equals(key)
         };
         // A value may have the bytes of a hash; a header's check tells it.
-        begins.step_by(ALIGN as usize).find(|&at| u64_at(self.bytes, at + 8) == hash.0 && is_ours(at))
+        begins.step_by(ALIGN as usize).find(|&at| rough_hash(&self.bytes[at..]) == hash.0 && is_ours(at))
     }
 
     /// Calls `f` with the header and the key of each record that begins in the first page, the oldest first. Only headers are
@@ -143,16 +136,16 @@ impl<'a> Pages<'a> {
     /// A stamp or a header does not verify.
     pub fn heads(&self, mut f: impl FnMut(&RecordHeader, Span<'a>)) -> Result<(), Fault> {
         let mut at = usize::from(self.stamp(0)?.first);
-        while at >= STAMP_BYTES && at + RECORD_HEADER_BYTES <= PAGE_BYTES {
+        while at >= STAMP_BYTES && at + RECORD_HEADER_BYTES_MIN <= PAGE_BYTES {
             let sealed = (self.life, self.seal);
             let Some(header) = RecordHeader::decode(&self.bytes[at..], self.at + at as u64, sealed)? else {
                 break;
             };
-            let head_bytes = RECORD_HEADER_BYTES as u64 + u64::from(header.key_bytes);
-            if end_of(at as u64, head_bytes) > self.bytes.len() as u64 {
+            let before = header.bytes_before_key();
+            if end_of(at as u64, before as u64 + u64::from(header.key_bytes)) > self.bytes.len() as u64 {
                 break;
             }
-            f(&header, Span::new(self.bytes, at, RECORD_HEADER_BYTES, header.key_bytes as usize));
+            f(&header, Span::new(self.bytes, at, before, header.key_bytes as usize));
             at = end_of(at as u64, header.bytes()) as usize;
         }
         Ok(())
@@ -167,7 +160,7 @@ impl<'a> Pages<'a> {
     /// A record of which the header alone is verified.
     fn unverified(&self, offset: usize) -> Result<Option<(Record<'a>, usize)>, Fault> {
         let (page, within) = (offset / PAGE_BYTES, offset % PAGE_BYTES);
-        if within < STAMP_BYTES || PAGE_BYTES - within < RECORD_HEADER_BYTES || page >= self.count() {
+        if within < STAMP_BYTES || PAGE_BYTES - within < RECORD_HEADER_BYTES_MIN || page >= self.count() {
             return Ok(None);
         }
         let (at, sealed) = (self.at + offset as u64, (self.life, self.seal));
@@ -177,8 +170,9 @@ impl<'a> Pages<'a> {
             return Err(Fault::Length(header.bytes()));
         }
         let span = |skip, len| Span::new(self.bytes, offset, skip, len);
-        let key = span(RECORD_HEADER_BYTES, header.key_bytes as usize);
-        let value = span(RECORD_HEADER_BYTES + key.len(), header.value_bytes as usize);
+        let before = header.bytes_before_key();
+        let key = span(before, header.key_bytes as usize);
+        let value = span(before + key.len(), header.value_bytes as usize);
         Ok(Some((Record { header, key, value, offset }, end as usize)))
     }
 

@@ -2,30 +2,38 @@
 
 use super::{
     Fault, Life, PAGE_BYTES, STAMP_BYTES, Seal,
-    bytes::{put, u32_at, u64_at},
+    bytes::{put, put_uint, u16_at, u32_at, u64_at, uint_at, width_of},
 };
 use minos_base::{KeyHash, RoughLength, Seconds};
 use std::ops::Range;
 
-/// Bytes of a record before its key.
-pub const RECORD_HEADER_BYTES: usize = 46;
-/// Highest sequence of a record whose key has more than 255 bytes.
-pub const SEQUENCE_OF_LONG_KEY_MAX: u64 = u64::MAX >> (64 - KEY_LENGTH_SHIFT);
-/// Where the length of a long key begins in the word of the sequence.
-const KEY_LENGTH_SHIFT: u32 = 48;
+/// Bytes of a record before the numbers in its header.
+pub const RECORD_HEADER_BYTES_MIN: usize = 24;
+/// Most bytes before its key.
+pub(super) const RECORD_HEADER_BYTES_MAX: usize = RECORD_HEADER_BYTES_MIN + 4 * 4 + 8 + 1;
+/// Where the header's check lies in it.
+const CHECK: usize = 8;
+/// The part of the header that the check covers begins here, with the hash.
+const HASH: usize = 12;
+const KEY_BYTES: usize = 20;
+const KIND: usize = 21;
+const WIDTHS: usize = 22;
 /// The kind, on the device, of an item with a long key.
 const LONG_ITEM: u8 = 3;
-/// Where the check of the header lies in it.
-const CHECK: usize = 42;
+/// Numbers in a header without their leading zeros: four of 32 bits, one of 64.
+const NUMBERS: usize = 5;
+const WIDTH_BITS: usize = 3;
+const WIDTH_MASK: usize = (1 << WIDTH_BITS) - 1;
 /// Records begin at multiples of this.
 pub(super) const ALIGN: u64 = 8;
 /// A page's bytes without its stamp.
 const BODY_BYTES: u64 = (PAGE_BYTES - STAMP_BYTES) as u64;
-/// A record that fits a page crosses into the next one only if more than this would be lost. With four times as much,
+/// A record that fits a page crosses into the next one only if more than this would be lost. With eight times as much,
 /// records of 1 KiB took 4 % more pages, and reads of them were 2 % shorter.
-pub(super) const LOSS_MAX: u64 = PAGE_BYTES as u64 / 32;
+pub(super) const LOSS_MAX: u64 = PAGE_BYTES as u64 / 64;
 /// A larger record crosses anyway; its header does not.
-const ROOM_MIN: u64 = (RECORD_HEADER_BYTES as u64).next_multiple_of(ALIGN);
+const ROOM_MIN: u64 = (RECORD_HEADER_BYTES_MAX as u64).next_multiple_of(ALIGN);
+const _: () = assert!(ROOM_MIN <= LOSS_MAX);
 
 /// Kinds of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,16 +49,17 @@ pub enum Kind {
 ///
 /// ```text
 /// 0   checksum of the rest with key and value, seeded with life and place
-/// 8   key hash        16  sequence: the CAS unique
-/// 24  expiry; of a tombstone, page of the record that is dead whatever its hash, 0 = none
-/// 28  client flags    32  value bytes
-/// 36  life of the segment with the record that this one replaces, 0 = none
-/// 40  key bytes       41  kind (2 bits: 0 = no more records in this page), marks (6 bits)
-/// 42  checksum of the bytes from 8 to here, its low half, seeded likewise
-/// 46  key, value, zeros up to a multiple of 8
+/// 8   checksum of the header from 12 on, its low half, seeded likewise
+/// 12  key hash
+/// 20  key bytes       21  kind (2 bits: 0 = no more records in this page), marks (6 bits)
+/// 22  widths of the numbers that follow, in bytes: 3 bits for each of the first four, 4 for the last
+/// 24  value bytes, client flags, expiry (of a tombstone, page of the record that is dead whatever its hash), life of the
+///     segment with the record that this one replaces, sequence (the CAS unique)
+///     key, value, zeros up to a multiple of 8
 /// ```
 ///
-/// A key of more than 255 bytes has kind 3: its length less one stands in the high 16 bits of the sequence.
+/// A number has no zeros at its high end, 0 no bytes. With a key of more than 255 bytes the kind is 3, the byte at 20 is the
+/// low one of the length less one, and the high one comes before the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordHeader {
     /// The checksum.
@@ -67,7 +76,7 @@ pub struct RecordHeader {
     pub value_bytes: u32,
     /// The life in which the record lies that this one replaces.
     pub replaces: Life,
-    /// Bytes of the key, at most 65,536; beside more than 255 the sequence must be at most [`SEQUENCE_OF_LONG_KEY_MAX`].
+    /// Bytes of the key, at most 65,536.
     pub key_bytes: u32,
     /// Its kind.
     pub kind: Kind,
@@ -76,68 +85,95 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
+    /// Bytes of the record before its key.
+    #[inline]
+    pub(super) fn bytes_before_key(&self) -> usize {
+        let numbers: usize = self.numbers().into_iter().map(width_of).sum();
+        RECORD_HEADER_BYTES_MIN + numbers + usize::from(self.has_long_key())
+    }
+
+    /// The numbers of which leading zeros are left out, in their order.
+    #[inline]
+    fn numbers(&self) -> [u64; NUMBERS] {
+        let four = [self.value_bytes, self.flags, self.expiry, self.replaces.0].map(u64::from);
+        [four[0], four[1], four[2], four[3], self.sequence]
+    }
+
+    #[inline]
+    fn has_long_key(&self) -> bool {
+        self.key_bytes > u8::MAX.into()
+    }
+
     /// Bytes of the record without the rounding.
     #[inline]
     pub fn bytes(&self) -> u64 {
-        RECORD_HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
+        self.bytes_before_key() as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
     }
 
-    /// All but the checksum of the record.
-    fn encode(&self, at: u64, (life, seal): (Life, Seal)) -> [u8; RECORD_HEADER_BYTES] {
-        let mut bytes = [0; RECORD_HEADER_BYTES];
-        put(&mut bytes, 8, &self.hash.0.to_le_bytes());
-        let (sequence, key_bytes, kind) = match u8::try_from(self.key_bytes) {
-            Ok(key_bytes) => (self.sequence, key_bytes, self.kind as u8),
-            Err(_) => {
-                let length = u64::from(self.key_bytes - 1) << KEY_LENGTH_SHIFT;
-                (length | self.sequence & SEQUENCE_OF_LONG_KEY_MAX, 0, LONG_ITEM)
-            }
-        };
-        put(&mut bytes, 16, &sequence.to_le_bytes());
-        put(&mut bytes, 24, &self.expiry.to_le_bytes());
-        put(&mut bytes, 28, &self.flags.to_le_bytes());
-        put(&mut bytes, 32, &self.value_bytes.to_le_bytes());
-        put(&mut bytes, 36, &self.replaces.0.to_le_bytes());
-        bytes[40] = key_bytes;
-        bytes[41] = kind | self.marks << 2;
-        let check = seal.sum(life, at, &bytes[8..CHECK]) as u32;
+    /// All but the checksum of the record, and its length.
+    fn encode(&self, at: u64, (life, seal): (Life, Seal)) -> ([u8; RECORD_HEADER_BYTES_MAX], usize) {
+        let mut bytes = [0; RECORD_HEADER_BYTES_MAX];
+        put(&mut bytes, HASH, &self.hash.0.to_le_bytes());
+        let (mut end, mut widths) = (RECORD_HEADER_BYTES_MIN, 0);
+        for (place, number) in self.numbers().into_iter().enumerate() {
+            let width = width_of(number);
+            widths |= (width as u16) << (WIDTH_BITS * place);
+            end = put_uint(&mut bytes, end, number, width);
+        }
+        put(&mut bytes, WIDTHS, &widths.to_le_bytes());
+        let mut kind = self.kind as u8;
+        bytes[KEY_BYTES] = self.key_bytes as u8;
+        if self.has_long_key() {
+            kind = LONG_ITEM;
+            bytes[KEY_BYTES] = (self.key_bytes - 1) as u8;
+            end = put_uint(&mut bytes, end, u64::from((self.key_bytes - 1) >> 8), 1);
+        }
+        bytes[KIND] = kind | self.marks << 2;
+        let check = seal.sum(life, at, &bytes[HASH..end]) as u32;
         put(&mut bytes, CHECK, &check.to_le_bytes());
-        bytes
+        (bytes, end)
     }
 
     /// Reads the header at byte `at` of the device. `None`: zeros, no more records.
     ///
     /// It is verified by itself, so that a reader can walk over records that it does not verify.
     pub(super) fn decode(bytes: &[u8], at: u64, (life, seal): (Life, Seal)) -> Result<Option<Self>, Fault> {
-        let header = bytes
-            .get(..RECORD_HEADER_BYTES)
-            .ok_or(Fault::Short { len: bytes.len(), needed: RECORD_HEADER_BYTES })?;
-        let kind = match header[41] & 3 {
+        let first = |needed| bytes.get(..needed).ok_or(Fault::Short { len: bytes.len(), needed });
+        let header = first(RECORD_HEADER_BYTES_MIN)?;
+        let kind = match header[KIND] & 3 {
             0 if header.iter().all(|&byte| byte == 0) => return Ok(None),
             0 => return Err(Fault::Kind(0)),
             2 => Kind::Tombstone,
             _ => Kind::Item,
         };
-        if seal.sum(life, at, &header[8..CHECK]) as u32 != u32_at(header, CHECK) {
+        let is_long = header[KIND] & 3 == LONG_ITEM;
+        let (widths, numbers_end) = widths_of(header)?;
+        let header = first(numbers_end + usize::from(is_long))?;
+        if seal.sum(life, at, &header[HASH..]) as u32 != u32_at(header, CHECK) {
             return Err(Fault::Checksum);
         }
-        let sequence = u64_at(header, 16);
-        let (sequence, key_bytes) = if header[41] & 3 == LONG_ITEM {
-            (sequence & SEQUENCE_OF_LONG_KEY_MAX, (sequence >> KEY_LENGTH_SHIFT) as u32 + 1)
-        } else {
-            (sequence, header[40].into())
-        };
+        let mut end = RECORD_HEADER_BYTES_MIN;
+        let numbers = widths.map(|width| {
+            end += width;
+            // What follows the header may be read, and is masked.
+            uint_at(bytes, end - width, width)
+        });
+        let mut key_bytes = u32::from(header[KEY_BYTES]);
+        if is_long {
+            key_bytes = (key_bytes | u32::from(header[end]) << 8) + 1;
+        }
+        let [value_bytes, flags, expiry, replaces, sequence] = numbers;
         Ok(Some(Self {
             checksum: u64_at(header, 0),
-            hash: KeyHash(u64_at(header, 8)),
+            hash: KeyHash(u64_at(header, HASH)),
             sequence,
-            expiry: u32_at(header, 24),
-            flags: u32_at(header, 28),
-            value_bytes: u32_at(header, 32),
-            replaces: Life(u32_at(header, 36)),
+            expiry: expiry as Seconds,
+            flags: flags as u32,
+            value_bytes: value_bytes as u32,
+            replaces: Life(replaces as u32),
             key_bytes,
             kind,
-            marks: header[41] >> 2,
+            marks: header[KIND] >> 2,
         }))
     }
 
@@ -153,16 +189,16 @@ impl RecordHeader {
         (life, seal): (Life, Seal),
     ) {
         let at = base + offset as u64;
-        let mut header = self.encode(at, (life, seal));
+        let (encoded, before_key) = self.encode(at, (life, seal));
+        let header = &encoded[..before_key];
         let [key, value] = parts;
-        let end = [&header, key, value].into_iter().fold(offset, |at, part| scatter(pages, at, part));
+        let end = [header, key, value].into_iter().fold(offset, |at, part| scatter(pages, at, part));
         let sum = if end <= (offset / PAGE_BYTES + 1) * PAGE_BYTES {
             seal.sum(life, at, &pages[offset + 8..end])
         } else {
             seal.sum_of_pieces(life, at, [&header[8..], key, value].into_iter())
         };
-        put(&mut header, 0, &sum.to_le_bytes());
-        put(pages, offset, &header[..8]);
+        put(pages, offset, &sum.to_le_bytes());
     }
 }
 
@@ -217,9 +253,29 @@ pub fn window_of(length: RoughLength) -> Option<Range<usize>> {
     is_crossing.then(|| PAGE_BYTES - most..PAGE_BYTES + STAMP_BYTES + most - LOSS_MAX as usize)
 }
 
+/// The widths of a header's numbers, and where they end.
+#[inline]
+fn widths_of(header: &[u8]) -> Result<([usize; NUMBERS], usize), Fault> {
+    let packed = u16_at(header, WIDTHS);
+    let width = |place: usize| usize::from(packed >> (WIDTH_BITS * place)) & WIDTH_MASK;
+    let widths = [width(0), width(1), width(2), width(3), usize::from(packed >> (WIDTH_BITS * 4))];
+    if widths[..4].iter().any(|&width| width > 4) || widths[4] > 8 {
+        return Err(Fault::Widths(packed));
+    }
+    Ok((widths, RECORD_HEADER_BYTES_MIN + widths.iter().sum::<usize>()))
+}
+
+/// The hash of the record that begins here, unverified.
+#[inline]
+pub(super) fn rough_hash(header: &[u8]) -> u64 {
+    u64_at(header, HASH)
+}
+
 /// Bytes of a record as its unverified header says, unless its key is long.
-pub(super) fn rough_bytes(header: &[u8]) -> u64 {
-    RECORD_HEADER_BYTES as u64 + u64::from(header[40]) + u64::from(u32_at(header, 32))
+pub(super) fn rough_bytes(header: &[u8]) -> Option<u64> {
+    let (widths, end) = widths_of(header).ok()?;
+    let value_bytes = uint_at(header, RECORD_HEADER_BYTES_MIN, widths[0]);
+    Some(end as u64 + u64::from(header[KEY_BYTES]) + value_bytes)
 }
 
 /// A record in pages that were read.

@@ -7,9 +7,6 @@ use super::{
 use xxhash_rust::xxh3::xxh3_64;
 
 const MARK: u64 = u64::from_le_bytes(*b"MinosFlT");
-/// 2: records cross pages where 128 bytes would be lost, not 512.
-const VERSION: u32 = 2;
-
 /// The first page of a table, written once when it is made.
 ///
 /// ```text
@@ -33,11 +30,15 @@ pub struct Superblock {
 }
 
 impl Superblock {
+    /// 2: records cross pages where 128 bytes would be lost, not 512. 3: the length of a long key has bytes of its own.
+    /// 4: numbers in headers and footers have no leading zeros, stamps have 8 bytes, segments have no header page.
+    pub const VERSION: u32 = 4;
+
     /// Composes the page.
     pub fn encode(&self) -> Vec<u8> {
         let mut page = vec![0; PAGE_BYTES];
         let fields =
-            [MARK, u64::from(VERSION), self.table, self.seed, self.hash_seed, self.clock_zero_unix_s];
+            [MARK, u64::from(Self::VERSION), self.table, self.seed, self.hash_seed, self.clock_zero_unix_s];
         for (number, field) in fields.iter().enumerate() {
             put(&mut page, 8 + 8 * number, &field.to_le_bytes());
         }
@@ -57,7 +58,7 @@ impl Superblock {
         if xxh3_64(&page[8..]) != u64_at(page, 0) {
             return Err(Fault::Checksum);
         }
-        if u64_at(page, 16) != u64::from(VERSION) {
+        if u64_at(page, 16) != u64::from(Self::VERSION) {
             return Err(Fault::Version(u32_at(page, 16)));
         }
         let layout = Layout::new(u32_at(page, 56), u32_at(page, 60))?;

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 const LIFE: Life = Life(77);
 const AT: u64 = 40 * PAGE_BYTES as u64;
+/// Sequence of the first record: all bits of one come back.
+const FIRST: u64 = u64::MAX << 8;
 
 fn seal() -> Seal {
     Seal::new(0x1234_5678_9abc_def0)
@@ -31,7 +33,7 @@ fn header(key: &[u8], value: &[u8], sequence: u64) -> RecordHeader {
 fn pages(records: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let (mut bytes, mut at, mut firsts) = (Vec::new(), 0u64, Vec::new());
     for (sequence, (key, value)) in records.iter().enumerate() {
-        let header = header(key, value, sequence as u64);
+        let header = header(key, value, FIRST + sequence as u64);
         at = position_of(at, header.bytes());
         let end = end_of(at, header.bytes());
         bytes.resize(end.next_multiple_of(PAGE_BYTES as u64) as usize, 0);
@@ -42,9 +44,9 @@ fn pages(records: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         at = end;
     }
     for (page, first) in firsts.into_iter().enumerate() {
-        let stamp = Stamp { life: LIFE, page: page as u16, first: first as u16 };
         let begin = page * PAGE_BYTES;
-        stamp.encode(seal(), AT + begin as u64, &mut bytes[begin..begin + PAGE_BYTES]);
+        let page = &mut bytes[begin..begin + PAGE_BYTES];
+        Stamp { first: first as u16 }.encode((LIFE, seal()), AT + begin as u64, page);
     }
     bytes
 }
@@ -76,6 +78,53 @@ fn records() -> impl Strategy<Value = Vec<(Vec<u8>, Vec<u8>)>> {
     proptest::collection::vec(record, 1..12)
 }
 
+/// Numbers of all widths.
+fn any_u32() -> impl Strategy<Value = u32> {
+    (any::<u32>(), 0u32..=32).prop_map(|(number, zeros)| number.checked_shr(zeros).unwrap_or(0))
+}
+
+fn any_u64() -> impl Strategy<Value = u64> {
+    (any::<u64>(), 0u32..=64).prop_map(|(number, zeros)| number.checked_shr(zeros).unwrap_or(0))
+}
+
+fn any_header() -> impl Strategy<Value = RecordHeader> {
+    let key_bytes = prop_oneof![Just(0u32), 1u32..=256, 257u32..9000, Just(ITEM_KEY_BYTES_MAX as u32)];
+    let value_bytes = prop_oneof![9 => Just(0u32), 9 => 1u32..=256, 9 => 250u32..70_000, 1 => Just(1 << 24)];
+    let numbers = (any::<u64>(), any_u64(), any_u32(), any_u32(), any_u32(), 0u8..64);
+    (key_bytes, value_bytes, numbers, any::<bool>()).prop_map(|(key_bytes, value_bytes, numbers, is_item)| {
+        let (hash, sequence, expiry, flags, replaces, marks) = numbers;
+        let (hash, replaces) = (KeyHash(hash), Life(replaces));
+        let kind = if is_item || key_bytes > 255 { Kind::Item } else { Kind::Tombstone };
+        let checksum = 0;
+        RecordHeader {
+            checksum,
+            hash,
+            sequence,
+            expiry,
+            flags,
+            value_bytes,
+            replaces,
+            key_bytes,
+            kind,
+            marks,
+        }
+    })
+}
+
+fn any_footers() -> impl Strategy<Value = Vec<Footer>> {
+    let numbers = (any::<u64>(), any_u64(), any_u32(), any_u32(), 0u8..=191);
+    let footer = (numbers, prop_oneof![0u32..300, 0u32..80_000]);
+    proptest::collection::vec(footer, 0..300).prop_map(|footers| {
+        let mut offset = 0;
+        let next = |((hash, sequence, expiry, replaces, code), gap): ((u64, u64, u32, u32, u8), u32)| {
+            offset = (offset + gap * 8).min(Layout::SEGMENT_BYTES * 4 - 8);
+            let (hash, replaces, length) = (KeyHash(hash), Life(replaces), RoughLength::from_code(code));
+            Footer { hash, sequence, expiry, replaces, offset, length }
+        };
+        footers.into_iter().map(next).collect()
+    })
+}
+
 /// Flips one byte and expects `decode` to refuse.
 fn flip(bytes: &[u8], at: usize, by: u8, mut is_refused: impl FnMut(&[u8]) -> bool) -> bool {
     let mut changed = bytes.to_vec();
@@ -96,11 +145,11 @@ fn journal(uses: Vec<Use>) -> Journal {
 }
 
 fn footer_block(count: u32) -> Vec<u8> {
-    let mut entries = Vec::new();
-    for number in 0..count {
-        footer(number).encode(&mut entries);
-    }
-    let trailer = Trailer { table: 1, segment: 2, life: LIFE, count, stream: Stream::Compacted };
+    let mut writer = FooterWriter::default();
+    assert!((0..count).all(|number| writer.push(&footer(number), u64::MAX)));
+    let entries = writer.into_bytes();
+    let entry_bytes = entries.len() as u32;
+    let trailer = Trailer { table: 1, segment: 2, life: LIFE, entry_bytes, stream: Stream::Compacted };
     write_footers(entries, trailer, seal(), AT)
 }
 
@@ -122,7 +171,7 @@ proptest! {
         prop_assert_eq!(scan(&bytes), records.clone());
         let mut at = 0;
         for (sequence, (key, value)) in records.iter().enumerate() {
-            let length = header(key, value, 0).bytes();
+            let length = header(key, value, FIRST).bytes();
             at = position_of(at, length);
             let page = at as usize / PAGE_BYTES;
             let rough = RoughLength::of(length, pages_of(at, length));
@@ -131,7 +180,7 @@ proptest! {
             // A cut record behind it in the last page is not looked at.
             let found = read.find(KeyHash(u64::from(key[0])), key);
             if let Ok(Some(found)) = found {
-                prop_assert!(found.header.sequence >= sequence as u64);
+                prop_assert!(found.header.sequence >= FIRST + sequence as u64);
                 prop_assert!(found.key.equals(key));
             } else {
                 prop_assert!(false, "{key:?} is not found: {found:?}");
@@ -140,13 +189,25 @@ proptest! {
         }
     }
 
+    #[test]
+    fn heads_tell_all_keys_and_sequences(records in records()) {
+        let bytes = pages(&records);
+        let mut found = Vec::new();
+        for begin in (0..bytes.len()).step_by(PAGE_BYTES) {
+            let read = Pages::new(&bytes[begin..], AT + begin as u64, LIFE, seal());
+            read.heads(|header, key| found.push((header.sequence, key.to_vec()))).unwrap();
+        }
+        let keys = records.into_iter().map(|(key, _)| key);
+        prop_assert_eq!(found, (FIRST..).zip(keys).collect::<Vec<_>>());
+    }
+
     /// Nothing else of its pages is there.
     #[test]
     fn a_record_that_crosses_is_found_in_its_window(records in records(), other in any::<u8>()) {
         let bytes = pages(&records);
         let mut at = 0;
         for (key, value) in &records {
-            let length = header(key, value, 0).bytes();
+            let length = header(key, value, FIRST).bytes();
             at = position_of(at, length);
             let (page, within) = (at as usize / PAGE_BYTES * PAGE_BYTES, at as usize % PAGE_BYTES);
             let is_crossing = length <= PAGE_BYTES as u64 && within + length as usize > PAGE_BYTES;
@@ -189,16 +250,17 @@ proptest! {
     }
 
     #[test]
-    fn the_crossing_rule_holds(next in 0u64..100_000, bytes in 46u64..20_000) {
+    fn the_crossing_rule_holds(next in 0u64..100_000, bytes in 24u64..20_000) {
         let at = position_of(next, bytes);
         let (within, room) = (at % 4096, 4096 - at % 4096);
         prop_assert!(at >= next && at.is_multiple_of(8) && within >= STAMP_BYTES as u64);
-        prop_assert!(room >= RECORD_HEADER_BYTES as u64);
-        if bytes <= 4080 && bytes > room {
-            prop_assert!(room > 128);
+        // No header crosses.
+        prop_assert!(room >= bytes.min(49));
+        if bytes <= 4088 && bytes > room {
+            prop_assert!(room > 64);
         }
-        // A record that needs one page only may lose 1/32 of a page, no more.
-        prop_assert!(at - next <= 128 + 8 + STAMP_BYTES as u64);
+        // A record that needs one page only may lose 1/64 of a page, no more.
+        prop_assert!(at - next <= 64 + 8 + STAMP_BYTES as u64);
     }
 
     #[test]
@@ -209,21 +271,48 @@ proptest! {
     }
 
     #[test]
-    fn a_header_refuses_any_change(at in 0..PAGE_BYTES, by in 1u8..) {
-        let header = SegmentHeader { table: 1, segment: 2, life: LIFE, stream: Stream::ShortLived };
-        let mut page = vec![0; PAGE_BYTES];
-        header.encode(seal(), AT, &mut page);
-        prop_assert_eq!(SegmentHeader::decode(&page, seal(), AT), Ok(header));
-        prop_assert!(flip(&page, at, by, |bytes| SegmentHeader::decode(bytes, seal(), AT).is_err()));
+    fn numbers_of_any_width_come_back(header in any_header(), footers in any_footers()) {
+        let (key, value) = (vec![1; header.key_bytes as usize], vec![2; header.value_bytes as usize]);
+        let end = end_of(STAMP_BYTES as u64, header.bytes()) as usize;
+        let mut bytes = vec![0; end.next_multiple_of(PAGE_BYTES)];
+        header.write([&key, &value], &mut bytes, AT, STAMP_BYTES, (LIFE, seal()));
+        let pages = Pages::new(&bytes, AT, LIFE, seal());
+        let (record, behind) = pages.record(STAMP_BYTES).unwrap().unwrap();
+        prop_assert_eq!(RecordHeader { checksum: 0, ..record.header }, header);
+        prop_assert_eq!(behind, end);
+
+        let mut writer = FooterWriter::default();
+        prop_assert!(footers.iter().all(|footer| writer.push(footer, u64::MAX)));
+        let entries = writer.into_bytes();
+        prop_assert!(entries.len() <= footers.len() * FOOTER_BYTES_MAX);
+        let trailer = Trailer {
+            table: 1, segment: 2, life: LIFE, entry_bytes: entries.len() as u32, stream: Stream::New,
+        };
+        let block = write_footers(entries, trailer, seal(), AT);
+        let read = Footers::decode(&block, seal(), AT).unwrap();
+        prop_assert_eq!(read.trailer, trailer);
+        prop_assert_eq!(read.iter().collect::<Vec<_>>(), footers);
+    }
+
+    /// The first chunk of a segment is bounded by what its footers take: none is let in beyond that.
+    #[test]
+    fn footers_keep_within_their_room(footers in any_footers(), pages in 1u64..3) {
+        let (mut writer, room) = (FooterWriter::default(), pages * PAGE_BYTES as u64);
+        let count = footers.iter().take_while(|footer| writer.push(footer, room)).count();
+        let bytes = writer.clone().into_bytes().len() as u32;
+        prop_assert!(footer_block_bytes(bytes) <= room);
+        let is_full = footer_block_bytes(bytes + FOOTER_BYTES_MAX as u32) > room;
+        prop_assert!(count == footers.len() || is_full);
     }
 
     #[test]
     fn a_stamp_refuses_any_change(at in 0..STAMP_BYTES, by in 1u8.., first in 2u16..500) {
-        let stamp = Stamp { life: LIFE, page: 5, first: first * 8 };
+        let (stamp, sealed) = (Stamp { first: first * 8 }, (LIFE, seal()));
         let mut page = vec![0; PAGE_BYTES];
-        stamp.encode(seal(), AT, &mut page);
-        prop_assert_eq!(Stamp::decode(&page, seal(), AT), Ok(stamp));
-        prop_assert!(flip(&page, at, by, |bytes| Stamp::decode(bytes, seal(), AT).is_err()));
+        stamp.encode(sealed, AT, &mut page);
+        prop_assert_eq!(Stamp::decode(&page, sealed, AT), Ok(stamp));
+        prop_assert!(flip(&page, at, by, |bytes| Stamp::decode(bytes, sealed, AT).is_err()));
+        prop_assert!(Stamp::decode(&page, (Life(LIFE.0 + 1), seal()), AT).is_err());
     }
 
     #[test]
@@ -255,7 +344,6 @@ proptest! {
     fn arbitrary_bytes_are_refused_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..9000), at in 0u64..1 << 20) {
         prop_assert!(Superblock::decode(&bytes).is_err());
         prop_assert!(Journal::decode(&bytes, seal(), at).is_err());
-        prop_assert!(SegmentHeader::decode(&bytes, seal(), at).is_err());
         prop_assert!(Footers::decode(&bytes, seal(), at).is_err());
         let pages = Pages::new(&bytes, at, LIFE, seal());
         for offset in (0..bytes.len()).step_by(8) {
@@ -289,7 +377,7 @@ fn errors_are_precise() {
     assert_eq!(Superblock::decode(&[0; 10]), Err(Fault::Short { len: 10, needed: PAGE_BYTES }));
     assert_eq!(Superblock::decode(&[0; PAGE_BYTES]), Err(Fault::Mark(0)));
     let bytes = pages(&[(b"key".to_vec(), b"value".to_vec())]);
-    assert_eq!(Pages::new(&bytes, AT, Life(78), seal()).stamp(0), Err(Fault::Life(77)));
+    assert_eq!(Pages::new(&bytes, AT, Life(78), seal()).stamp(0), Err(Fault::Checksum));
     assert_eq!(Layout::new(5000, 20), Err(LayoutError::SegmentBytes(5000)));
     let text = Layout::fitting(1 << 20, Layout::SEGMENT_BYTES).unwrap_err().to_string();
     assert_eq!(text, "1048576 bytes hold fewer than 8 segments of 16777216 bytes");
@@ -315,12 +403,17 @@ fn the_parts_of_a_device_do_not_overlap() {
 #[test]
 fn bytes_of_a_value_are_no_record() {
     let hash = KeyHash(u64::from(b's'));
-    let records = [(b"of".to_vec(), hash.0.to_le_bytes().repeat(375)), (b"sought".to_vec(), vec![1; 1100])];
-    let [before, length] = [0, 1].map(|at| header(&records[at].0, &records[at].1, 0).bytes());
+    // Where a header at a multiple of 8 has its hash.
+    let (key, value) = (b"a key of".to_vec(), hash.0.to_le_bytes().repeat(375));
+    let records = [(key[1..].to_vec(), value), (b"sought".to_vec(), vec![1; 1100])];
+    let [before, length] = [0, 1].map(|at| header(&records[at].0, &records[at].1, FIRST).bytes());
     let within = end_of(STAMP_BYTES as u64, before);
     let window = window_of(RoughLength::of(length, pages_of(within, length))).unwrap();
     assert!(window.start + 8 < within as usize);
     let bytes = pages(&records);
+    let imitations =
+        (window.start..within as usize).step_by(8).filter(|at| bytes[at + 12..][..8] == hash.0.to_le_bytes());
+    assert!(imitations.count() > 10);
     let read = Pages::new(&bytes, AT, LIFE, seal());
     assert_eq!(read.find_crossing(hash, b"sought", window), Some(within as usize));
 }

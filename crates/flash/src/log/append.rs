@@ -1,18 +1,16 @@
 //! Appends to streams.
 
-use super::{
-    Log, Place, Policy,
-    flow::Entry,
-    packer::{Packer, header_of},
-    segments::State,
-};
+use super::{Log, Place, Policy, compact::PageEnd, flow::Entry, packer::Packer, segments::State};
 use crate::{
-    format::{Kind, Life, PAGE_BYTES, RecordHeader, SEQUENCE_OF_LONG_KEY_MAX, Stream},
+    format::{Kind, Life, PAGE_BYTES, RecordHeader, Stream},
     switches::{Safeguard, is_on},
 };
 use minos_base::{KeyHash, Seconds, Tombstone, limits::ITEM_KEY_BYTES_MAX};
 use std::ops::Range;
 use thiserror::Error;
+
+/// Bytes at the end of a page that may be lost where any end will do.
+const PAGE_REST_MAX: u64 = PAGE_BYTES as u64 / 8;
 
 /// Segments that only compaction may open, so that it always ends.
 pub(super) const KEPT_FOR_COMPACTION: usize = 2;
@@ -88,20 +86,16 @@ impl Log {
     pub fn append(&mut self, stream: Stream, put: &Put<'_>) -> Result<Place, Refusal> {
         let bytes = (put.key.len() + put.value.len()) as u64;
         let max = self.layout.record_bytes_max();
-        let is_short = u8::try_from(put.key.len()).is_ok();
-        let is_possible =
-            is_short || put.key.len() <= ITEM_KEY_BYTES_MAX && put.sequence <= SEQUENCE_OF_LONG_KEY_MAX;
-        if bytes > max || !is_possible {
+        if bytes > max || put.key.len() > ITEM_KEY_BYTES_MAX {
             return Err(Refusal::TooLarge { bytes, max });
         }
         // What failed was admitted before.
         if let Policy::Store { utilisation_percent_max } = self.options.policy
             && self.unanswered == 0
         {
-            let capacity = self.capacity_bytes();
+            let most = self.capacity_bytes() / 100 * u64::from(utilisation_percent_max);
             let old = put.replaces.map_or(0, |place| place.length.bytes_typical());
-            if self.segments.live_bytes() + bytes > capacity / 100 * u64::from(utilisation_percent_max) + old
-            {
+            if self.segments.live_bytes() + bytes > most + old {
                 return Err(Refusal::Full);
             }
         }
@@ -197,7 +191,8 @@ impl Log {
                 self.close(stream);
                 continue;
             };
-            let is_chunk = packer.waiting() >= self.options.chunk_bytes;
+            let is_at_end = packer.page_rest() <= PAGE_REST_MAX && self.page_end == PageEnd::Asked;
+            let is_chunk = packer.waiting() >= self.options.chunk_bytes || is_at_end && stream == Stream::New;
             let at = self.layout.segment_at(number) + u64::from(packed.offset);
             let place = Place { page: (at / PAGE_BYTES as u64) as u32, length: packed.length };
             let RecordHeader { hash, sequence, kind, .. } = parcel.header;
@@ -225,8 +220,8 @@ impl Log {
             return Err(Refusal::Busy);
         }
         let number = self.segments.open(stream).ok_or(Refusal::Busy)?;
-        let header = header_of(self.table, number, self.segments.get(number).life, stream);
-        self.packers[stream as usize] = Some(Packer::open(header, self.seal, self.layout));
+        let life = self.segments.get(number).life;
+        self.packers[stream as usize] = Some(Packer::open((number, life), self.seal, self.layout));
         debug_assert_eq!(self.segments.get(number).state, State::Open);
         Ok(())
     }

@@ -14,6 +14,9 @@ use minos_base::KeyHash;
 /// With fewer segments available than this, compaction knows no rate.
 const URGENT: usize = 4;
 
+/// A segment that has ended waits so long for a journal that is written anyway, unless segments run out.
+const JOURNAL_DELAY_US: u64 = 20_000;
+
 /// The decision about a record of the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
@@ -33,12 +36,22 @@ enum Moved {
     Unread,
 }
 
+/// Progress of the new records that the end of a victim waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PageEnd {
+    NotAsked,
+    /// They are handed out where a page ends, or at the next poll.
+    Asked,
+    /// They are handed out.
+    Reached,
+}
+
 /// A tombstone that waits for what superseded the dead record.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Disowned {
     carried: Carried,
     /// Batches before this one are settled first, if no more than so many fail until then. `None`: it is not
-    /// known yet, because failed appends are unanswered.
+    /// known yet, because failed appends are unanswered, or the end of the victim is to write what is waited for.
     after: Option<(u64, u64)>,
 }
 
@@ -47,18 +60,38 @@ impl Log {
     pub(super) fn compact(&mut self, now_us: u64, index: &mut impl Index) {
         self.carry_disowned();
         self.pack_carried();
-        let available = self.segments.available();
-        let may_move = available < URGENT || self.bucket.is_open(now_us);
-        let Some(mut victim) = self.victim.take() else {
-            let first = self.segments.first_to_end();
-            // More of what is held back is no gain.
-            let is_short = available + self.segments.held_back < self.options.available_min;
-            let is_wanted = is_short || !first.is_empty();
-            if is_wanted && let Some(number) = self.choose_victim(&first) {
-                self.victim = Some(self.start(number));
-            }
+        let is_urgent = self.segments.available() < URGENT;
+        let may_move = is_urgent || self.bucket.is_open(now_us);
+        if let Some(victim) = self.victim.take() {
+            self.go_on(victim, may_move, now_us, index);
+        }
+        self.flow.is_journal_old |= self.journal_by_us.is_some_and(|by| is_urgent || by <= now_us);
+        if self.victim.is_none() {
+            self.begin();
+        }
+    }
+
+    /// Begins with the next segment, if one is to end.
+    fn begin(&mut self) {
+        let first = self.segments.first_to_end();
+        // More of what ends already is no gain, nor of what is held back.
+        let is_short = self.segments.available() + self.segments.ending() < self.options.available_min;
+        if first.is_empty() && !is_short {
             return;
-        };
+        }
+        if let Some(number) = self.choose_victim(&first) {
+            self.page_end = PageEnd::NotAsked;
+            let mut victim = self.start(number);
+            let will_move = matches!(self.options.policy, Policy::Store { .. })
+                && self.segments.get(number).live_bytes > 0;
+            // A journal that is due anyway says so.
+            victim.is_leaving |= will_move && self.flow.is_journal_old;
+            self.victim = Some(victim);
+        }
+    }
+
+    /// Goes on with a segment.
+    fn go_on(&mut self, mut victim: Victim, may_move: bool, now_us: u64, index: &mut impl Index) {
         if may_move && matches!(victim.phase, Phase::Moving) {
             self.decide(&mut victim, index);
         }
@@ -69,7 +102,7 @@ impl Log {
             Phase::Settling { before, group }
                 if self.flow.is_settled_before(before) && self.groups.done > group =>
             {
-                self.settled(victim)
+                self.settled(victim, now_us)
             }
             _ => self.victim = Some(victim),
         }
@@ -96,13 +129,37 @@ impl Log {
             }
             self.leave(victim, fate, index);
         }
-        let waits = self.unanswered > 0 || !self.carried.is_empty() || !self.disowned.is_empty();
-        if victim.moves == 0 && !waits {
-            self.flush_all();
-            victim.phase = Phase::Settling { before: self.flow.next_batch, group: self.groups.begun };
-        } else {
+        if self.unanswered > 0 || !self.carried.is_empty() {
             self.commit_all();
+        } else if victim.moves > 0 {
+            self.submit(Stream::Compacted, false);
+        } else if self.disowned.iter().all(|it| it.after.is_none()) && self.has_written_new() {
+            [Stream::Compacted, Stream::ShortLived].into_iter().for_each(|stream| self.submit(stream, false));
+            let before = self.flow.next_batch;
+            self.flow.flush_before = before;
+            if self.disowned.is_empty() {
+                victim.phase = Phase::Settling { before, group: self.groups.begun };
+                return;
+            }
+            // Their tombstones follow, and are written before the victim ends.
+            let after = Some((before, self.flow.failures));
+            self.disowned.iter_mut().for_each(|it| it.after = after);
+            self.page_end = PageEnd::NotAsked;
         }
+    }
+
+    /// Hands out the new records that waited at the first call, and returns true at the call after that. A chunk that ends
+    /// with a page in between is enough: the rest of a page is lost, and compaction pays for it once more.
+    fn has_written_new(&mut self) -> bool {
+        let is_waiting = self.packers[Stream::New as usize].as_ref().is_some_and(|it| it.waiting() > 0);
+        if is_waiting && self.page_end == PageEnd::NotAsked {
+            self.page_end = PageEnd::Asked;
+            return false;
+        }
+        if self.page_end == PageEnd::Asked {
+            self.submit(Stream::New, false);
+        }
+        true
     }
 
     fn fate(&mut self, victim: &Victim, at: usize, index: &mut impl Index) -> Fate {
@@ -253,13 +310,14 @@ impl Log {
     }
 
     /// All that the victim's records were moved to or replaced by is durable.
-    fn settled(&mut self, victim: Victim) {
+    fn settled(&mut self, victim: Victim, now_us: u64) {
         if self.flow.failures != victim.failures || self.is_read_only {
+            self.page_end = PageEnd::NotAsked;
             self.victim = Some(self.start(victim.number));
             return;
         }
         self.segments.empty(victim.number);
-        self.flow.is_journal_old = true;
+        self.journal_by_us = self.journal_by_us.or(Some(now_us + JOURNAL_DELAY_US));
         self.counters.compacted_segments += 1;
     }
 
@@ -277,6 +335,16 @@ impl Log {
             self.counters.carried_tombstones += 1;
             self.carried.push_back(carried);
             self.pack_carried();
+        }
+    }
+
+    /// As [`Log::carry`], among the new records, which the end of a victim writes in any case.
+    fn carry_among_new(&mut self, carried: Carried) {
+        if is_on(Safeguard::Tombstones) {
+            self.counters.carried_tombstones += 1;
+            if self.pack(Stream::New, &Parcel::tombstone(&carried, 0)).is_err() {
+                self.carried.push_back(carried);
+            }
         }
     }
 
@@ -304,10 +372,11 @@ impl Log {
             let failures = self.flow.failures;
             let after = match after.filter(|(_, known)| *known == failures) {
                 Some((before, _)) if self.flow.is_settled_before(before) => {
-                    self.carry(carried);
+                    self.carry_among_new(carried);
                     continue;
                 }
-                None if self.unanswered == 0 => {
+                // The end of a victim flushes what it needs.
+                None if self.unanswered == 0 && self.victim.is_none() => {
                     self.flush_all();
                     Some((self.flow.next_batch, failures))
                 }

@@ -1,6 +1,6 @@
 //! Batches on their way to the device, flushes, and the journal.
 
-use super::{Event, Index, Log, Place, packer::Packer};
+use super::{Event, Index, Log, Place, compact::PageEnd, packer::Packer};
 use crate::{
     format::{Journal, Stream},
     switches::{Safeguard, is_on},
@@ -38,7 +38,7 @@ pub(super) struct Batch {
     pub(super) entries: Vec<Entry>,
     writes_left: usize,
     has_failed: bool,
-    /// The footers of its segment, so many.
+    /// The footers of its segment, so many bytes.
     pub(super) footers: Option<u32>,
     is_in_flush: bool,
     /// The bytes of the device that it is written to.
@@ -173,6 +173,9 @@ impl Log {
             return;
         }
         self.is_compacted_shared &= stream != Stream::Compacted;
+        if stream == Stream::New && self.page_end == PageEnd::Asked {
+            self.page_end = PageEnd::Reached;
+        }
         let entries = std::mem::take(&mut self.flow.waiting[stream as usize]);
         let (segment, works) = (packer.segment(), packer.take(is_early));
         let end = packer.handed_out();

@@ -87,12 +87,9 @@ impl Extent {
             Check::Footers => self.verify_footers(bytes, (begin, seal), &pages),
             Check::Pages => {
                 let page = PAGE_BYTES as u64;
-                let numbers =
+                let mut numbers =
                     self.parts.iter().flat_map(|part| (part.start - begin) / page..(part.end - begin) / page);
-                // The first page is the header.
-                numbers
-                    .filter(|number| *number > 0)
-                    .try_for_each(|number| verify_page(&pages, number as usize))
+                numbers.try_for_each(|number| verify_page(&pages, number as usize))
             }
         }
     }
@@ -103,7 +100,7 @@ impl Extent {
         (begin, seal): (u64, Seal),
         pages: &Pages<'_>,
     ) -> Result<(), Fault> {
-        let block = footer_block_bytes(Trailer::decode(bytes)?.count) as usize;
+        let block = footer_block_bytes(Trailer::decode(bytes)?.entry_bytes) as usize;
         let tail = bytes.len().checked_sub(block).ok_or(Fault::Length(block as u64))?;
         let footers = Footers::decode(&bytes[tail..], seal, begin + bytes.len() as u64)?;
         if footers.trailer.life != self.life {
@@ -196,9 +193,9 @@ impl Log {
         // Footers that are not durable are no part.
         let footers = segment.footers.filter(|_| segment.state == State::Sealed && segment.unsettled == 0);
         if segment.end < bytes
-            && let Some(count) = footers
+            && let Some(entry_bytes) = footers
         {
-            parts.push(begin + bytes - footer_block_bytes(count)..begin + bytes);
+            parts.push(begin + bytes - footer_block_bytes(entry_bytes)..begin + bytes);
         }
         let under_way = self.flow.batches.values().filter(|batch| batch.segment == number);
         for batch in under_way {

@@ -26,7 +26,7 @@ use crate::{
 };
 use append::Carried;
 use bucket::Bucket;
-use compact::Disowned;
+use compact::{Disowned, PageEnd};
 use flow::Flow;
 use minos_base::{KeyHash, Seconds};
 use packer::Packer;
@@ -209,6 +209,10 @@ pub struct Log {
     /// Tombstones that no segment had room for.
     carried: VecDeque<Carried>,
     disowned: VecDeque<Disowned>,
+    /// The victim's end waits for it.
+    page_end: PageEnd,
+    /// When the journal is to say that segments have ended.
+    journal_by_us: Option<u64>,
     /// Failed appends that the owner has not answered.
     unanswered: u64,
     emptying: Emptying,
@@ -247,6 +251,8 @@ impl Log {
             counters: Counters::default(),
             carried: VecDeque::new(),
             disowned: VecDeque::new(),
+            page_end: PageEnd::NotAsked,
+            journal_by_us: None,
             unanswered: 0,
             emptying: Emptying::No,
             groups: Groups { begun: 0, done: u64::MAX },
@@ -409,6 +415,17 @@ impl Log {
     /// True while compaction has a segment in hand: it goes on as its rate allows.
     pub fn is_compacting(&self) -> bool {
         self.victim.is_some() && !self.is_read_only
+    }
+
+    /// True if a store's live items are within a hundredth of all that it takes.
+    pub fn is_full(&self) -> bool {
+        match self.options.policy {
+            Policy::Store { utilisation_percent_max } => {
+                let percent = u64::from(utilisation_percent_max.saturating_sub(1));
+                self.segments.live_bytes() > self.capacity_bytes() / 100 * percent
+            }
+            Policy::Cache { .. } => false,
+        }
     }
 
     /// True after a failed flush or journal: nothing more is written.

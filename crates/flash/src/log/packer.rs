@@ -2,8 +2,8 @@
 
 use crate::{
     format::{
-        Footer, Kind, Layout, Life, PAGE_BYTES, RecordHeader, RoughLength, Seal, SegmentHeader, Stamp,
-        Stream, Trailer, end_of, footer_block_bytes, pages_of, position_of, write_footers,
+        Footer, FooterWriter, Kind, Layout, Life, PAGE_BYTES, RecordHeader, RoughLength, Seal, Stamp,
+        Trailer, end_of, pages_of, position_of, write_footers,
     },
     work::Work,
 };
@@ -15,7 +15,8 @@ const WRITE_BYTES_MAX: usize = 1 << 20;
 /// An open segment: pages not yet handed out as writes, and the footers of all its records.
 #[derive(Debug)]
 pub(super) struct Packer {
-    header: SegmentHeader,
+    segment: u32,
+    life: Life,
     seal: Seal,
     layout: Layout,
     /// Whole pages from `pages_at` on, an offset in the segment.
@@ -28,8 +29,7 @@ pub(super) struct Packer {
     /// Hashes of the items that begin in this page of the segment, the last one.
     neighbours: Vec<KeyHash>,
     last_page: u64,
-    footers: Vec<u8>,
-    count: u32,
+    footers: FooterWriter,
     /// Bytes of its records, and of the ends of pages that were written early: compaction wins those back.
     taken_bytes: u64,
 }
@@ -42,32 +42,30 @@ pub(super) struct Packed {
 }
 
 impl Packer {
-    pub(super) fn open(header: SegmentHeader, seal: Seal, layout: Layout) -> Self {
-        let mut pages = vec![0; PAGE_BYTES];
-        header.encode(seal, layout.segment_at(header.segment), &mut pages);
-        let page = PAGE_BYTES as u64;
+    pub(super) fn open((segment, life): (u32, Life), seal: Seal, layout: Layout) -> Self {
         Self {
-            header,
+            segment,
+            life,
             seal,
             layout,
-            pages,
+            pages: Vec::new(),
             pages_at: 0,
-            firsts: vec![0],
-            next: page,
+            firsts: Vec::new(),
+            next: 0,
             neighbours: Vec::new(),
             last_page: 0,
-            footers: Vec::new(),
-            count: 0,
+            footers: FooterWriter::default(),
             taken_bytes: 0,
         }
     }
 
     pub(super) fn segment(&self) -> u32 {
-        self.header.segment
+        self.segment
     }
 
-    pub(super) fn life(&self) -> Life {
-        self.header.life
+    /// Bytes that the next take would lose at the end of a page.
+    pub(super) fn page_rest(&self) -> u64 {
+        self.next.next_multiple_of(PAGE_BYTES as u64) - self.next
     }
 
     /// Bytes of the records that it took, or would have taken if its pages had been filled.
@@ -82,7 +80,7 @@ impl Packer {
 
     /// Bytes that wait to be written.
     pub(super) fn waiting(&self) -> usize {
-        if self.count == 0 { 0 } else { self.pages.len() }
+        self.pages.len()
     }
 
     /// Adds a record; `None` if the segment is full.
@@ -90,7 +88,17 @@ impl Packer {
         let bytes = header.bytes();
         let at = self.position_of(header);
         let end = end_of(at, bytes);
-        if end + footer_block_bytes(self.count + 1) > u64::from(self.layout.segment_bytes()) {
+        let length = RoughLength::of(bytes, pages_of(at, bytes));
+        let footer = Footer {
+            hash: header.hash,
+            sequence: header.sequence,
+            expiry: header.expiry,
+            replaces: header.replaces,
+            offset: at as u32,
+            length: (header.kind == Kind::Item).then_some(length),
+        };
+        let room = u64::from(self.layout.segment_bytes()).checked_sub(end)?;
+        if !self.footers.push(&footer, room) {
             return None;
         }
         self.pages.resize((end.next_multiple_of(PAGE_BYTES as u64) - self.pages_at) as usize, 0);
@@ -101,18 +109,7 @@ impl Packer {
             *first = (offset % PAGE_BYTES) as u16;
         }
         let base = self.layout.segment_at(self.segment()) + self.pages_at;
-        let life = self.life();
-        header.write([key, value], &mut self.pages, base, offset, (life, self.seal));
-        let length = RoughLength::of(bytes, pages_of(at, bytes));
-        let footer = Footer {
-            hash: header.hash,
-            sequence: header.sequence,
-            expiry: header.expiry,
-            replaces: header.replaces,
-            offset: at as u32,
-            length: (header.kind == Kind::Item).then_some(length),
-        };
-        footer.encode(&mut self.footers);
+        header.write([key, value], &mut self.pages, base, offset, (self.life, self.seal));
         if header.kind == Kind::Item {
             if page_of(at) != self.last_page {
                 self.neighbours.clear();
@@ -120,7 +117,6 @@ impl Packer {
             }
             self.neighbours.push(header.hash);
         }
-        self.count += 1;
         self.taken_bytes += bytes;
         self.next = end;
         Some(Packed { offset: at as u32, length })
@@ -142,12 +138,9 @@ impl Packer {
     pub(super) fn take(&mut self, is_early: bool) -> Vec<Work> {
         let begin = self.layout.segment_at(self.segment()) + self.pages_at;
         for (page, &first) in self.firsts.iter().enumerate() {
-            let number = self.pages_at / PAGE_BYTES as u64 + page as u64;
-            if number > 0 {
-                let stamp = Stamp { life: self.life(), page: number as u16, first };
-                let at = page * PAGE_BYTES;
-                stamp.encode(self.seal, begin + at as u64, &mut self.pages[at..at + PAGE_BYTES]);
-            }
+            let at = page * PAGE_BYTES;
+            let bytes = &mut self.pages[at..at + PAGE_BYTES];
+            Stamp { first }.encode((self.life, self.seal), begin + at as u64, bytes);
         }
         self.pages_at += self.pages.len() as u64;
         if is_early {
@@ -160,8 +153,8 @@ impl Packer {
     }
 
     /// The footers of the segment, to be written when all its records are durable.
-    pub(super) fn into_footers(self) -> (u32, Vec<u8>) {
-        (self.count, self.footers)
+    pub(super) fn into_footers(self) -> Vec<u8> {
+        self.footers.into_bytes()
     }
 }
 
@@ -170,15 +163,9 @@ fn page_of(offset: u64) -> u64 {
 }
 
 /// The write of a segment's footers.
-pub(super) fn footer_write(
-    (count, entries): (u32, Vec<u8>),
-    header: SegmentHeader,
-    seal: Seal,
-    layout: Layout,
-) -> Work {
-    let SegmentHeader { table, segment, life, stream } = header;
-    let end = layout.segment_at(segment) + u64::from(layout.segment_bytes());
-    let bytes = write_footers(entries, Trailer { table, segment, life, count, stream }, seal, end);
+pub(super) fn footer_write(entries: Vec<u8>, trailer: Trailer, seal: Seal, layout: Layout) -> Work {
+    let end = layout.segment_at(trailer.segment) + u64::from(layout.segment_bytes());
+    let bytes = write_footers(entries, trailer, seal, end);
     Work::Write { at: end - bytes.len() as u64, bytes }
 }
 
@@ -194,9 +181,4 @@ fn writes(at: u64, bytes: Vec<u8>) -> Vec<Work> {
             bytes: part.to_vec(),
         })
         .collect()
-}
-
-/// The header of a new segment.
-pub(super) fn header_of(table: u64, segment: u32, life: Life, stream: Stream) -> SegmentHeader {
-    SegmentHeader { table, segment, life, stream }
 }

@@ -58,12 +58,14 @@ const STATES: usize = State::Bad as usize + 1;
 pub(super) struct Segment {
     pub(super) state: State,
     pub(super) life: Life,
+    /// The life that follows, if a journal that ends this one promises it.
+    next_life: Life,
     pub(super) stream: Stream,
     /// Batches that are not durable.
     pub(super) unsettled: u32,
     /// Bytes of live records by their rough lengths.
     pub(super) live_bytes: u64,
-    /// Number of footers at its end; `None`: its pages must be scanned.
+    /// Bytes of the footers at its end; `None`: its pages must be scanned.
     pub(super) footers: Option<u32>,
     /// The device failed here.
     pub(super) is_failing: bool,
@@ -85,6 +87,7 @@ impl Segment {
         Self {
             state,
             life,
+            next_life: Life::NONE,
             stream,
             unsettled: 0,
             live_bytes: 0,
@@ -184,6 +187,9 @@ impl Segments {
     pub(super) fn uses(&self, leaving: Option<u32>) -> Vec<Use> {
         let used = |(number, segment): (usize, &Segment)| match segment.state {
             State::Free | State::Cooling | State::Emptied if segment.is_failing => Use::Bad,
+            State::Cooling | State::Emptied if segment.next_life != Life::NONE => {
+                Use::Live(segment.next_life)
+            }
             State::Free | State::Cooling | State::Emptied => Use::Free,
             State::Bad => Use::Bad,
             _ if segment.is_failing => Use::Failing(segment.life),
@@ -229,7 +235,7 @@ impl Segments {
             open: self.count(State::Open),
             closing: self.count(State::Full),
             sealed: self.count(State::Sealed),
-            ending: self.count(State::Emptied) + self.count(State::Cooling),
+            ending: self.ending(),
             bad: self.count(State::Bad),
         }
     }
@@ -239,17 +245,42 @@ impl Segments {
         [State::Free, State::Promised, State::Reserved].into_iter().map(|state| self.count(state)).sum()
     }
 
+    /// Segments that will be available when journal and lanes allow.
+    pub(super) fn ending(&self) -> usize {
+        self.count(State::Emptied) + self.count(State::Cooling)
+    }
+
     /// Gives lives to free segments until `wanted` are promised or reserved. Returns true if any got one.
     pub(super) fn promise(&mut self, wanted: usize) -> bool {
         let missing = wanted.saturating_sub(self.count(State::Promised) + self.count(State::Reserved));
         let free: Vec<_> = self.in_state(State::Free).take(missing).collect();
         for &number in &free {
-            *self.get_mut(number) = Segment { end: 0, ..Segment::new(State::Free, self.next_life) };
-            self.alive.insert(self.next_life);
-            self.next_life.0 += 1;
+            let life = self.new_life();
+            *self.get_mut(number) = Segment { end: 0, ..Segment::new(State::Free, life) };
             self.set_state(number, State::Promised);
         }
         !free.is_empty()
+    }
+
+    /// As [`Segments::promise`], to segments that the next journal ends: it need not be followed by another.
+    pub(super) fn promise_ended(&mut self, wanted: usize) {
+        let is_next = |segment: &&Segment| segment.next_life != Life::NONE;
+        let promised = self.list.iter().filter(is_next).count();
+        let ready = self.count(State::Promised) + self.count(State::Reserved) + promised;
+        for number in self.in_state(State::Emptied).take(wanted.saturating_sub(ready)) {
+            let segment = *self.get(number);
+            if segment.next_life == Life::NONE && !segment.is_failing && !segment.is_held {
+                self.get_mut(number).next_life = self.new_life();
+            }
+        }
+    }
+
+    /// A life that no segment has had.
+    fn new_life(&mut self) -> Life {
+        let life = self.next_life;
+        self.alive.insert(life);
+        self.next_life.0 += 1;
+        life
     }
 
     /// Opens the reserved segment with the lowest life.
@@ -272,6 +303,7 @@ impl Segments {
                     State::Reserved
                 }
                 (State::Emptied, Use::Free) => State::Cooling,
+                (State::Emptied, Use::Live(life)) if *life == segment.next_life => State::Cooling,
                 (State::Emptied, Use::Bad) => State::Bad,
                 _ => continue,
             };
@@ -279,6 +311,14 @@ impl Segments {
                 self.alive.remove(&segment.life);
             }
             self.set_state(number as u32, next);
+        }
+    }
+
+    /// Takes back the lives that were promised to segments with the end of another.
+    pub(super) fn take_back(&mut self) {
+        for segment in self.list.iter_mut().filter(|segment| segment.next_life != Life::NONE) {
+            self.alive.remove(&segment.next_life);
+            segment.next_life = Life::NONE;
         }
     }
 
@@ -305,8 +345,15 @@ impl Segments {
             let has_passed = segment.emptied < epoch || !is_on(Safeguard::Epoch);
             self.held_back += usize::from(is_held);
             if segment.unsettled == 0 && has_passed && !is_held {
-                *self.get_mut(number) = Segment::new(State::Cooling, Life::NONE);
-                self.set_state(number, State::Free);
+                let life = segment.next_life;
+                // A write may have failed since the journal was made that promises its next life.
+                let state = match (life, segment.is_failing) {
+                    (Life::NONE, _) => State::Free,
+                    (_, false) => State::Reserved,
+                    (_, true) => State::Bad,
+                };
+                *self.get_mut(number) = Segment { end: 0, ..Segment::new(State::Cooling, life) };
+                self.set_state(number, state);
             }
         }
     }

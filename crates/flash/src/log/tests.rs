@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     create,
-    format::{FOOTER_BYTES, PAGE_BYTES},
+    format::{FOOTER_BYTES_MAX, PAGE_BYTES},
     recovery::{Found, Newest, Recovery, Step, Winners},
 };
 use minos_base::Tombstone;
@@ -161,8 +161,7 @@ fn the_chunks_of_all_streams_are_written_as_one_vector() {
     site.log.commit();
     let jobs = site.ask();
     let lengths: Vec<usize> = site.writes(&jobs).into_iter().map(|(_, len)| len).collect();
-    // The header page and three pages each.
-    assert_eq!((jobs.len(), lengths), (3, vec![16 << 10; 3]));
+    assert_eq!((jobs.len(), lengths), (3, vec![12 << 10; 3]));
 }
 
 #[test]
@@ -208,7 +207,7 @@ fn footers_are_written_when_all_records_are_durable() {
     let footers = site.writes(&footers);
     assert!(footers.iter().any(is_footers), "{footers:?}");
     let bytes: usize = footers.iter().filter(|it| is_footers(it)).map(|it| it.1).sum();
-    assert!(bytes < 60 * FOOTER_BYTES + 2 * PAGE_BYTES, "{bytes}");
+    assert!(bytes < 60 * FOOTER_BYTES_MAX + 2 * PAGE_BYTES, "{bytes}");
 }
 
 #[test]

@@ -3,11 +3,11 @@
 use super::{
     Event, Log,
     flow::{Journaling, Purpose},
-    packer::{footer_write, header_of},
+    packer::footer_write,
     segments::State,
 };
 use crate::{
-    format::{Journal, Stream},
+    format::{Journal, Stream, Trailer},
     recovery::Recovered,
     work::Work,
 };
@@ -19,7 +19,7 @@ const JOURNAL_COPIES: u64 = 2;
 #[derive(Debug)]
 pub(super) struct Closing {
     segment: u32,
-    footers: (u32, Vec<u8>),
+    footers: Vec<u8>,
 }
 
 impl Log {
@@ -34,6 +34,7 @@ impl Log {
         self.disowned.clear();
         self.unanswered = 0;
         self.segments.least_life = self.segments.next_life;
+        self.segments.take_back();
         for number in 0..self.layout.segments() {
             let state = self.segments.get(number).state;
             if !matches!(state, State::Free | State::Emptied | State::Cooling | State::Bad) {
@@ -51,12 +52,12 @@ impl Log {
                 self.segments.fail(kept.segment);
             }
             match kept.unsealed {
-                None => self.segments.get_mut(kept.segment).footers = Some(kept.count),
+                None => self.segments.get_mut(kept.segment).footers = Some(kept.footer_bytes),
                 // Reserved, and never written.
-                Some(_) if kept.count == 0 && !kept.is_failing => self.segments.empty(kept.segment),
+                Some(_) if kept.footer_bytes == 0 && !kept.is_failing => self.segments.empty(kept.segment),
                 Some(entries) if !kept.is_failing => {
                     self.segments.set_state(kept.segment, State::Full);
-                    self.closing.push(Closing { segment: kept.segment, footers: (kept.count, entries) });
+                    self.closing.push(Closing { segment: kept.segment, footers: entries });
                 }
                 Some(_) => {}
             }
@@ -86,7 +87,8 @@ impl Log {
         self.write_footers();
         let ahead = self.options.reserve_ahead;
         let ready = self.segments.count(State::Promised) + self.segments.count(State::Reserved);
-        if ready * 2 <= ahead && self.segments.promise(ahead) {
+        let is_due = ready * 2 <= ahead || self.flow.is_journal_old;
+        if is_due && self.segments.promise(ahead) {
             self.flow.is_journal_old = true;
         }
         self.start_journal();
@@ -104,11 +106,12 @@ impl Log {
                 self.sealed(segment, None);
                 continue;
             }
-            let header = header_of(self.table, segment, state.life, state.stream);
-            let count = footers.0;
-            let work = footer_write(footers, header, self.seal, self.layout);
+            let entry_bytes = footers.len() as u32;
+            let (life, stream) = (state.life, state.stream);
+            let trailer = Trailer { table: self.table, segment, life, entry_bytes, stream };
+            let work = footer_write(footers, trailer, self.seal, self.layout);
             self.segments.get_mut(segment).unsettled += 1;
-            self.flow.send(segment, vec![work], Vec::new(), Some(count));
+            self.flow.send(segment, vec![work], Vec::new(), Some(entry_bytes));
         }
     }
 
@@ -116,7 +119,8 @@ impl Log {
         if !self.flow.is_journal_old || !matches!(self.flow.journaling, Journaling::Idle) {
             return;
         }
-        self.flow.is_journal_old = false;
+        (self.flow.is_journal_old, self.journal_by_us) = (false, None);
+        self.segments.promise_ended(self.options.reserve_ahead);
         self.flow.journal_number += 1;
         if self.emptying == Emptying::Asked {
             self.emptying = Emptying::Journaled;

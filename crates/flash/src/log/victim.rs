@@ -81,8 +81,8 @@ impl Log {
         let bytes = u64::from(self.layout.segment_bytes());
         let (names, jobs) = (&mut self.flow.names, &mut self.flow.jobs);
         let phase = match segment.footers {
-            Some(count) => {
-                let len = footer_block_bytes(count);
+            Some(entry_bytes) => {
+                let len = footer_block_bytes(entry_bytes);
                 Phase::Footers(Gather::start(begin + bytes - len, len as usize, names, jobs))
             }
             _ => Phase::Pages(Gather::start(begin, bytes as usize, names, jobs)),

@@ -3,8 +3,8 @@
 use super::scan;
 use crate::{
     format::{
-        Fault, Footer, Footers, Journal, Layout, Life, PAGE_BYTES, RoughLength, Seal, Superblock, Trailer,
-        Use, footer_block_bytes,
+        Fault, Footer, FooterWriter, Footers, Journal, Layout, Life, PAGE_BYTES, RoughLength, Seal,
+        Superblock, Trailer, Use, footer_block_bytes,
     },
     gather::Gather,
     work::{Names, Outcome, Work, WorkId},
@@ -35,8 +35,8 @@ pub enum NotOurs {
 #[derive(Debug)]
 pub(crate) struct Kept {
     pub(crate) segment: u32,
-    /// Number of its footers.
-    pub(crate) count: u32,
+    /// Bytes of its footers.
+    pub(crate) footer_bytes: u32,
     /// The footers, if the segment has none at its end.
     pub(crate) unsealed: Option<Vec<u8>>,
     pub(crate) is_failing: bool,
@@ -305,7 +305,7 @@ impl Recovery {
         out: &mut impl FnMut(&Found),
     ) {
         let trailer = Trailer::decode(&task.gather.bytes).ok().filter(|it| it.life == task.life);
-        let len = trailer.map_or(0, |trailer| footer_block_bytes(trailer.count));
+        let len = trailer.map_or(0, |trailer| footer_block_bytes(trailer.entry_bytes));
         if len == 0 || len > u64::from(layout.segment_bytes()) {
             return self.unsealed.push_back((task.segment, task.life, task.is_leaving));
         }
@@ -331,8 +331,8 @@ impl Recovery {
         let begin = layout.segment_at(task.segment);
         let of = (task.life, task.is_leaving);
         footers.iter().for_each(|footer| out(&found(begin, &footer, of)));
-        let (segment, count) = (task.segment, footers.trailer.count);
-        self.kept.push(Kept { segment, count, unsealed: None, is_failing: false });
+        let (segment, footer_bytes) = (task.segment, footers.trailer.entry_bytes);
+        self.kept.push(Kept { segment, footer_bytes, unsealed: None, is_failing: false });
         if task.kind == Kind::Footers {
             self.rooms.push(task.gather.bytes);
         }
@@ -340,14 +340,16 @@ impl Recovery {
 
     fn pages_read(&mut self, task: Task, layout: Layout, seal: Seal, out: &mut impl FnMut(&Found)) {
         let footers = scan(&task.gather.bytes, task.gather.at, task.life, seal);
-        let mut entries = Vec::new();
+        let mut writer = FooterWriter::default();
         for footer in &footers {
             out(&found(layout.segment_at(task.segment), footer, (task.life, task.is_leaving)));
-            footer.encode(&mut entries);
+            // They were in the segment, and there was room for those of all its records.
+            writer.push(footer, u64::MAX);
         }
         let is_failing = task.gather.failed_pages > 0;
-        let (segment, count) = (task.segment, footers.len() as u32);
-        self.kept.push(Kept { segment, count, unsealed: Some(entries), is_failing });
+        let entries = writer.into_bytes();
+        let (segment, footer_bytes) = (task.segment, entries.len() as u32);
+        self.kept.push(Kept { segment, footer_bytes, unsealed: Some(entries), is_failing });
         self.rooms.push(task.gather.bytes);
     }
 }

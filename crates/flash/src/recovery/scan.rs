@@ -9,9 +9,9 @@ use crate::format::{Footer, Kind, Life, PAGE_BYTES, Pages, RoughLength, Seal, pa
 pub(crate) fn scan(segment: &[u8], at: u64, life: Life, seal: Seal) -> Vec<Footer> {
     let pages = Pages::new(segment, at, life, seal);
     let mut found = Vec::new();
-    for page in 1..pages.count() {
+    for page in 0..pages.count() {
         let Ok(stamp) = pages.stamp(page) else { continue };
-        if stamp.first == 0 || usize::from(stamp.page) != page {
+        if stamp.first == 0 {
             continue;
         }
         let mut offset = page * PAGE_BYTES + usize::from(stamp.first);

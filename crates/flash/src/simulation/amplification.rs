@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     create,
-    format::{Layout, RECORD_HEADER_BYTES, Stream, Superblock},
+    format::{Layout, Stream, Superblock},
     log::{Counters, Event, Index, Log, Options, Place, Policy, Put, Refusal},
     recovery::{Found, Newest, Recovery, Step},
     work::{Work, WorkId},
@@ -17,6 +17,9 @@ use std::time::Instant;
 
 /// More than a put waits for.
 const DRIVES_MAX: usize = 20_000;
+
+/// Before the first sequence: a server that has run for a while has given so many, and records hold them.
+pub(super) const SEQUENCES_AT: u64 = 1 << 36;
 
 /// A load on a log.
 pub(super) struct Load {
@@ -99,7 +102,9 @@ impl Bench {
         self.events.extend(self.log.events());
     }
 
-    pub(super) fn put(&mut self, key: u64, sequence: u64, value: &[u8]) {
+    /// Puts the item with the `number`th sequence.
+    pub(super) fn put(&mut self, key: u64, number: u64, value: &[u8]) {
+        let sequence = SEQUENCES_AT + number;
         let hash = minos_base::hash_key(&key.to_le_bytes(), 3);
         let name = format!("key-{key:016}");
         for _ in 0..DRIVES_MAX {
@@ -128,14 +133,14 @@ impl Bench {
     }
 }
 
-/// Loads all keys, then overwrites at random `rounds` times as many. The counters of the overwrites alone.
-fn overwrite(load: &Load, rounds: u64) -> Counters {
+/// Loads all keys, then overwrites at random `rounds` times as many. The counters of the overwrites alone, and the journals.
+fn overwrite(load: &Load, rounds: u64) -> (Counters, u64) {
     let (mut bench, value) = (Bench::new(load), vec![7; load.value_bytes]);
-    let mut before = Counters::default();
+    let (mut before, mut journals) = (Counters::default(), 0);
     for number in 0..load.keys * (rounds + 2) {
         // After one round of overwrites the segments are as mixed as they will be.
         if number == load.keys * 2 {
-            before = bench.log.counters();
+            (before, journals) = (bench.log.counters(), bench.log.journal_number());
         }
         let key = if number < load.keys { number } else { bench.random.random_range(0..load.keys) };
         bench.put(key, number + 1, &value);
@@ -145,18 +150,23 @@ fn overwrite(load: &Load, rounds: u64) -> Counters {
         }
     }
     let after = bench.log.counters();
-    Counters {
+    let counters = Counters {
         appended_bytes: after.appended_bytes - before.appended_bytes,
         appended_record_bytes: after.appended_record_bytes - before.appended_record_bytes,
         moved_bytes: after.moved_bytes - before.moved_bytes,
         written_bytes: after.written_bytes - before.written_bytes,
+        compacted_segments: after.compacted_segments - before.compacted_segments,
         ..after
-    }
+    };
+    (counters, bench.log.journal_number() - journals)
 }
 
 /// Written bytes a byte of key and value, and a byte of record.
 fn amplification(name: &str, load: &Load, rounds: u64) -> f64 {
-    let counters = overwrite(load, rounds);
+    let (counters, journals) = overwrite(load, rounds);
+    // One a victim: it ends a segment, names its next life, and says that the next victim is leaving.
+    let is_store = matches!(load.policy, Policy::Store { .. });
+    assert!(!is_store || journals * 20 <= counters.compacted_segments * 21, "{journals}, {counters:?}");
     let written = counters.written_bytes as f64;
     let of_values = written / counters.appended_bytes as f64;
     let of_records = written / counters.appended_record_bytes as f64;
@@ -179,12 +189,15 @@ fn store(percent: u64, value_bytes: usize) -> Load {
     let mut load =
         Load { policy, segment_bytes: 1 << 20, segments: 128, keys: 0, value_bytes, read_percent: 0 };
     let mut bench = Bench::new(&load);
-    let record_bytes = (RECORD_HEADER_BYTES + "key-".len() + 16 + value_bytes) as u64;
     // It learns from full segments how much they hold.
-    for number in 0..(20 << 20) / record_bytes {
-        bench.put(number, number + 1, &vec![7; value_bytes]);
+    let count = (20 << 20) / value_bytes as u64;
+    for number in 0..count {
+        bench.put(number, number, &vec![7; value_bytes]);
         bench.drive();
     }
+    let before = bench.log.counters().appended_record_bytes;
+    bench.put(0, count, &vec![7; value_bytes]);
+    let record_bytes = bench.log.counters().appended_record_bytes - before;
     load.keys = bench.log.capacity_bytes() * percent / 100 / record_bytes;
     load
 }
@@ -195,13 +208,13 @@ fn a_cache_writes_little_more_than_it_is_given() {
     let of_small = amplification("cache, first in first out", &cache(0, 0, 1000), 1);
     let reinserting = amplification("cache, reinsertion of what was read", &cache(20, 30, 4000), 1);
     assert!(of_large <= 1.05, "{of_large}");
-    assert!(of_small <= 1.10, "{of_small}");
+    assert!(of_small <= 1.07, "{of_small}");
     assert!(reinserting <= 1.25, "{reinserting}");
 }
 
 #[test]
 fn a_store_four_fifths_full_is_compacted_at_a_bounded_price() {
-    for (value_bytes, most) in [(4000, 2.6), (1000, 2.8)] {
+    for (value_bytes, most) in [(4000, 2.5), (1000, 2.6)] {
         let amplification = amplification("store 80 % full, uniform overwrites", &store(80, value_bytes), 3);
         assert!(amplification <= most, "{amplification}");
     }
@@ -215,7 +228,7 @@ fn long_records_at_the_ends_of_segments_are_compacted() {
     for value_bytes in [336_000, 338_000, 340_000, 342_000] {
         let load =
             Load { policy, segment_bytes: 1 << 20, segments: 32, keys: 52, value_bytes, read_percent: 0 };
-        let counters = overwrite(&load, 4);
+        let (counters, _) = overwrite(&load, 4);
         assert!(counters.moved_bytes > 0 && counters.lost_records == 0, "{counters:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! The scrubber finds rot before a reader does.
 
-use super::amplification::{Bench, Load};
+use super::amplification::{Bench, Load, SEQUENCES_AT};
 use crate::{
     format::PAGE_BYTES,
     log::{Event, Place, Policy},
@@ -43,7 +43,7 @@ fn a_segment_with_rot_is_given_up_and_its_other_records_are_kept() {
     let [Event::Lost { hash, .. }] = lost[..] else { panic!("{lost:?}") };
     assert_eq!(bench.table.table.slots.len() as u64, KEYS - 1);
     assert!(!bench.table.table.slots.contains_key(&hash.0));
-    assert!(sequence == 78 && counters.compacted_segments == 1, "{counters:?}");
+    assert!(sequence == SEQUENCES_AT + 78 && counters.compacted_segments == 1, "{counters:?}");
 }
 
 /// Of records that cross from or into the page a part is unreadable; those beside them are not.
@@ -114,7 +114,7 @@ fn compaction_does_not_move_what_expired() {
     }
     let counters = bench.log.counters();
     assert!(counters.compaction_read_bytes > 0, "{counters:?}");
-    assert!(counters.compacted_segments > 3 && counters.expired_records > 300, "{counters:?}");
+    assert!(counters.compacted_segments > 3 && counters.expired_records > 100, "{counters:?}");
     assert_eq!(counters.moved_bytes, 0, "{counters:?}");
 }
 

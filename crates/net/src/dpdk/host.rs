@@ -60,8 +60,6 @@ pub(super) struct Host {
     first: SocketAddrV4,
     /// True if payloads name the port.
     shares_address: bool,
-    /// True if the device sends the datagrams of a port to its queue.
-    is_steered: bool,
     /// The address that was asked for last, or 0.
     asked_for: AtomicU32,
     _socket: Option<SocketFile>,
@@ -99,6 +97,7 @@ impl Host {
             ports: wanted.count,
             receive_queues: device.receive_queues(),
             send_queues: device.send_queues(),
+            is_steered: true,
         };
         let mut host = Self {
             inboxes,
@@ -108,12 +107,11 @@ impl Host {
             options: options.clone(),
             first,
             shares_address: wanted.shares_address,
-            is_steered: false,
             asked_for: AtomicU32::new(0),
             device,
             _socket: socket,
         };
-        host.is_steered = host.steer();
+        host.steering.is_steered = host.steer();
         Ok(host)
     }
 
@@ -168,7 +166,7 @@ impl Host {
             driver: self.device.driver(),
             receive_queues: self.device.receive_queues(),
             send_queues: self.device.send_queues(),
-            is_steered: self.is_steered,
+            is_steered: self.steering.is_steered,
             memory_bytes: self.device.memory_bytes(),
         }
     }

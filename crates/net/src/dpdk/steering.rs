@@ -8,6 +8,8 @@ pub(super) struct Steering {
     pub(super) ports: usize,
     pub(super) receive_queues: usize,
     pub(super) send_queues: usize,
+    /// True if each datagram arrives at a queue of its port; else at any.
+    pub(super) is_steered: bool,
 }
 
 /// What is behind the queues.
@@ -54,9 +56,16 @@ impl Steering {
                 let first = usize::from(udp_port) % small;
                 [Some(first), Some(small + first).filter(|&large| large < queues)]
             }
-            (Link::Network, _) => [Some(port % queues), None],
+            (Link::Network, _) => [Some(port % queues), self.stray_queue(port)],
         };
         first.into_iter().chain(second)
+    }
+
+    /// The queue of a port for large transfers, which are looked at less often, beside that of another port: a network that
+    /// steers nothing brings any datagram there.
+    fn stray_queue(&self, port: usize) -> Option<usize> {
+        let queue = Some(self.ports.div_ceil(2) + port).filter(|&queue| queue < self.receive_queues);
+        queue.filter(|_| !self.is_steered)
     }
 
     /// The queue by which a port sends to a peer's UDP port.
@@ -91,7 +100,7 @@ mod tests {
 
     fn of(link: Link, side: Side, ports: usize) -> Steering {
         let [receive_queues, send_queues] = Steering::wanted(link, side, ports);
-        Steering { link, side, ports, receive_queues, send_queues }
+        Steering { link, side, ports, receive_queues, send_queues, is_steered: true }
     }
 
     #[test]
@@ -137,12 +146,16 @@ mod tests {
 
     #[test]
     fn every_queue_of_a_card_is_looked_at() {
-        for queues in 1..8 {
+        for (queues, is_steered) in (1..=8).flat_map(|queues| [(queues, false), (queues, true)]) {
             let side = Side::Server { separates_large: false };
-            let steering = Steering { receive_queues: queues, ..of(Link::Network, side, 8) };
-            let looked_at: std::collections::BTreeSet<_> =
-                (0..8).flat_map(|port| steering.receive_queues(port, FIRST)).collect();
-            assert!(looked_at.into_iter().eq(0..queues));
+            let steering = Steering { receive_queues: queues, is_steered, ..of(Link::Network, side, 8) };
+            let looked_at = |ports: std::ops::Range<usize>| {
+                let queues = ports.flat_map(|port| steering.receive_queues(port, FIRST));
+                queues.collect::<std::collections::BTreeSet<_>>()
+            };
+            assert!(looked_at(0..8).into_iter().eq(0..queues));
+            // By ports that are always looked at, unless the queue has large transfers alone.
+            assert_eq!(looked_at(0..4).len() == queues, queues <= 4 || !is_steered);
         }
     }
 }

@@ -122,7 +122,7 @@ impl Card {
         wanted: &PortOptions,
     ) -> Result<(Self, Vec<PortRings>), Refusal> {
         let first = addresses.first().ok_or_else(|| Refusal::new("there is no port"))?;
-        let interface = Interface::with(first.ip())?;
+        let interface = Interface::with(*first)?;
         let sizes = Sizes::of(&interface, wanted)?;
         let step = |step: &'static str| move |error| Refusal::of(step, error);
         let map = SocketMap::new((sizes.ports * sizes.queues) as u32).map_err(step("cannot make a map"))?;

@@ -3,7 +3,7 @@
 use std::{
     ffi::CStr,
     fs, io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4, SocketAddrV6},
     path::Path,
 };
 
@@ -27,11 +27,12 @@ pub(super) struct Interface {
 
 impl Interface {
     /// The interface that has this address.
-    pub(super) fn with(ip: IpAddr) -> Result<Self, Refusal> {
+    pub(super) fn with(address: SocketAddr) -> Result<Self, Refusal> {
+        let ip = address.ip();
         if ip.is_unspecified() {
             return Err(Refusal::new("the address must be that of one interface, not all addresses"));
         }
-        let name = name_with(ip).map_err(|error| Refusal::of("cannot list addresses", error))?;
+        let name = name_with(address).map_err(|error| Refusal::of("cannot list addresses", error))?;
         let name = name.ok_or_else(|| Refusal::new(format!("no interface has the address {ip}")))?;
         Self::named(&name).map_err(|error| Refusal::of(&format!("cannot read about {name}"), error))?
     }
@@ -76,8 +77,16 @@ fn queues(folder: &Path, prefix: &str) -> io::Result<usize> {
     Ok(count)
 }
 
-/// The name of the interface with this address.
-fn name_with(ip: IpAddr) -> io::Result<Option<String>> {
+/// The name of the interface with this address. Its port does not matter.
+fn name_with(wanted: SocketAddr) -> io::Result<Option<String>> {
+    let scope = |v6: SocketAddrV6| Some(v6.scope_id()).filter(|&scope| scope != 0);
+    let is_wanted = |found: SocketAddr| match (wanted, found) {
+        (SocketAddr::V6(wanted), SocketAddr::V6(found)) => {
+            // Links have the same addresses.
+            wanted.ip() == found.ip() && scope(wanted).is_none_or(|scope| scope == found.scope_id())
+        }
+        _ => wanted.ip() == found.ip(),
+    };
     let mut first = std::ptr::null_mut();
     // SAFETY: the call writes a list to `first` or fails.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -88,9 +97,11 @@ fn name_with(ip: IpAddr) -> io::Result<Option<String>> {
         // SAFETY: the list lives until it is freed below; its entries are whole.
         let entry = unsafe { &*next };
         // SAFETY: an entry's address is null or a whole one of its family.
-        if unsafe { address(entry.ifa_addr) } == Some(ip) {
+        if unsafe { address(entry.ifa_addr) }.is_some_and(is_wanted) {
             // SAFETY: an entry's name is a text that ends with a zero.
-            name = Some(unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned());
+            let text = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy();
+            // An address may have a label: the name, a colon, and more.
+            name = text.split(':').next().map(str::to_owned);
         }
         next = entry.ifa_next;
     }
@@ -103,19 +114,19 @@ fn name_with(ip: IpAddr) -> io::Result<Option<String>> {
 ///
 /// # Safety
 /// `name` is null, or points to an address that is as long as its family's.
-unsafe fn address(name: *const libc::sockaddr) -> Option<IpAddr> {
+unsafe fn address(name: *const libc::sockaddr) -> Option<SocketAddr> {
     // SAFETY: the caller vouches for it.
     let family = unsafe { name.as_ref() }?.sa_family;
     match libc::c_int::from(family) {
         libc::AF_INET => {
             // SAFETY: of this family; the list's entries may be aligned for less.
             let v4 = unsafe { name.cast::<libc::sockaddr_in>().read_unaligned() };
-            Some(Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes()).into())
+            Some(SocketAddrV4::new(Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes()), 0).into())
         }
         libc::AF_INET6 => {
             // SAFETY: as above.
             let v6 = unsafe { name.cast::<libc::sockaddr_in6>().read_unaligned() };
-            Some(Ipv6Addr::from(v6.sin6_addr.s6_addr).into())
+            Some(SocketAddrV6::new(v6.sin6_addr.s6_addr.into(), 0, 0, v6.sin6_scope_id).into())
         }
         _ => None,
     }
@@ -135,7 +146,9 @@ mod tests {
 
     #[test]
     fn addresses_without_a_card_are_refused_with_a_reason() {
-        let reason = |ip: &str| Interface::with(ip.parse().unwrap()).unwrap_err().to_string();
+        let reason = |ip: &str| {
+            Interface::with((ip.parse::<std::net::IpAddr>().unwrap(), 0).into()).unwrap_err().to_string()
+        };
         assert!(reason("0.0.0.0").contains("not all addresses"));
         assert!(reason("127.0.0.1").contains("lo is not an Ethernet interface"));
         assert!(reason("192.0.2.77").contains("no interface has the address 192.0.2.77"));

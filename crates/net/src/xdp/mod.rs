@@ -90,6 +90,9 @@ pub struct CardFacts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal(String);
 
+/// Frames are locked in memory.
+const MEMORY_HINT: &str = " (it needs a larger limit of locked memory, ulimit -l, or CAP_IPC_LOCK)";
+
 impl Refusal {
     fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
@@ -99,6 +102,8 @@ impl Refusal {
     fn of(step: &str, error: io::Error) -> Self {
         let hint = match error.kind() {
             io::ErrorKind::PermissionDenied => " (it needs CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF)",
+            io::ErrorKind::OutOfMemory => MEMORY_HINT,
+            _ if error.raw_os_error() == Some(libc::ENOBUFS) => MEMORY_HINT,
             _ => "",
         };
         Self(format!("{step}: {error}{hint}"))

@@ -234,7 +234,8 @@ impl CardPort {
         // SAFETY: the frame is one of this card's.
         let bytes = unsafe { self.card.frames.slice(&mut frame) };
         let read = bytes.get(begin..end).and_then(|bytes| parse(bytes).ok());
-        let read = read.filter(|datagram| datagram.to.address == self.here.address);
+        let end_of = |address: SocketAddr| (address.ip(), address.port());
+        let read = read.filter(|datagram| end_of(datagram.to.address) == end_of(self.here.address));
         let datagram = read.map(|datagram| {
             let peer = self.scoped(datagram.from.address);
             self.card.neighbours.note(recent, peer, datagram.from.mac);
@@ -375,7 +376,8 @@ impl Sender<'_> {
                 return;
             }
             match socket.wake_sending() {
-                Err(Errno::AGAIN | Errno::INTR) => {}
+                // Busy: a frame was dropped, and those behind it were not looked at.
+                Err(Errno::AGAIN | Errno::INTR | Errno::BUSY) => {}
                 // What is left goes with the next burst, or is lost with the link.
                 Ok(()) | Err(_) => return,
             }

@@ -1,7 +1,7 @@
 //! The steering program, run by the kernel on single packets. It needs privileges; without them each test says so.
 
 use std::{
-    io,
+    io::{self, Write as _},
     net::SocketAddr,
     os::fd::{AsFd, AsRawFd},
 };
@@ -29,7 +29,11 @@ impl Steered {
     fn to(ip: &str, shares_address: bool) -> Option<Self> {
         let map = match SocketMap::new(u32::from(PORTS)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                println!("skipped: no program may be loaded here: {error}");
+                // As `minos_testkit::skip` does, whose crate depends on this one.
+                let thread = std::thread::current();
+                let name = thread.name().unwrap_or("a test");
+                let line = format!("skipped: {name}: no program may be loaded here: {error}\n");
+                io::stderr().write_all(line.as_bytes()).unwrap();
                 return None;
             }
             map => map.unwrap(),

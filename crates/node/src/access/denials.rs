@@ -2,9 +2,10 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
+
+use parking_lot::Mutex;
 
 /// Denials that are kept; the oldest make room.
 pub(crate) const DENIALS_MAX: usize = 128;
@@ -59,7 +60,7 @@ impl Denials {
         (object, user): (&[u8], &[u8]),
         client: impl FnOnce() -> String,
     ) {
-        let mut denials = self.lock();
+        let mut denials = self.0.lock();
         let at = Instant::now();
         let is_alike = |denial: &Denial| {
             (denial.reason, denial.is_in_multi, &*denial.object, &*denial.user)
@@ -85,17 +86,12 @@ impl Denials {
 
     /// The latest `count` denials, latest first.
     pub(crate) fn latest(&self, count: usize) -> Vec<Denial> {
-        self.lock().iter().take(count).cloned().collect()
+        self.0.lock().iter().take(count).cloned().collect()
     }
 
     /// Forgets all.
     pub(crate) fn clear(&self) {
-        self.lock().clear();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Denial>> {
-        // A denial is put in or taken out as a whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().clear();
     }
 }
 

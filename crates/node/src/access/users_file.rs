@@ -23,10 +23,13 @@ pub fn read_users(path: &Path) -> Result<Acl, String> {
 
 /// Writes the users in the place of a file, which has its old content until it has the new one. Comments are lost.
 pub(super) fn write_users(path: &Path, acl: &Acl) -> io::Result<()> {
+    let text = acl.to_string();
+    // With a file that is refused the server would not start again.
+    Acl::parse(&text, ACCESS_TABLES).map_err(io::Error::other)?;
     // Where a link shows, as the one that reads it does.
     let path = fs::canonicalize(path)?;
     let beside = beside(&path);
-    let written = write_beside(&path, &beside, acl).and_then(|()| fs::rename(&beside, &path));
+    let written = write_beside(&path, &beside, &text).and_then(|()| fs::rename(&beside, &path));
     if written.is_err() {
         // It may not be there.
         let _ = fs::remove_file(&beside);
@@ -43,13 +46,13 @@ fn beside(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn write_beside(path: &Path, beside: &Path, acl: &Acl) -> io::Result<()> {
+fn write_beside(path: &Path, beside: &Path, text: &str) -> io::Result<()> {
     let permissions = fs::metadata(path)?.permissions();
     // One that a process of this number left behind is of no use.
     let _ = fs::remove_file(beside);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
     file.set_permissions(permissions)?;
-    file.write_all(acl.to_string().as_bytes())?;
+    file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
@@ -72,6 +75,21 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         assert!(read_users(&folder.path().join("none")).unwrap_err().contains("none: "));
+    }
+
+    #[test]
+    fn no_file_is_written_that_is_not_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("users");
+        fs::write(&path, "user default off\n").unwrap();
+        let mut users = read_users(&path).unwrap();
+        for number in 0..40 {
+            users.set_user(&format!("u{number}"), [format!("~{}", "p".repeat(30_000)).as_str()]).unwrap();
+        }
+        let error = write_users(&path, &users).unwrap_err().to_string();
+        assert!(error.contains("the file has more than"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "user default off\n");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     /// A file that cannot be written stays as it was.

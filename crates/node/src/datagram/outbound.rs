@@ -46,19 +46,6 @@ impl Outbound {
 }
 
 impl<P: Port> PortEgress<'_, P> {
-    /// Sends the queued trains in one call.
-    pub(crate) fn flush(&mut self) {
-        if self.burst.is_empty() {
-            return;
-        }
-        if !self.may_answer() {
-            self.metrics.native_trains_dropped.add(self.burst.len() as u64);
-            return self.burst.clear();
-        }
-        let sent = self.port.send(self.burst);
-        self.count(sent);
-    }
-
     fn may_answer(&self) -> bool {
         self.guard.is_none_or(|guard| guard.may_answer())
     }
@@ -86,11 +73,21 @@ impl<P: Port> Egress for PortEgress<'_, P> {
         }
     }
 
-    fn make_room(&mut self) {
-        // One more train may be queued before the next call.
-        if self.burst.len() + 1 >= BURST_MESSAGES || self.burst.buffer().len() >= COMPOSED_BYTES_MAX {
-            self.flush();
+    fn has_room(&mut self) -> bool {
+        self.burst.len() + 2 <= BURST_MESSAGES && self.burst.buffer().len() < COMPOSED_BYTES_MAX
+    }
+
+    /// In one call.
+    fn flush(&mut self) {
+        if self.burst.is_empty() {
+            return;
         }
+        if !self.may_answer() {
+            self.metrics.native_trains_dropped.add(self.burst.len() as u64);
+            return self.burst.clear();
+        }
+        let sent = self.port.send(self.burst);
+        self.count(sent);
     }
 
     fn send(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {

@@ -50,6 +50,12 @@ impl<P: Port> Ports<P> {
         self.queues[0].facts().way
     }
 
+    /// Bytes of the longest datagram: as configured, or as long as a port can send.
+    pub(crate) fn datagram_bytes(&self, config: &NativeConfig) -> usize {
+        let longest = self.queues[0].facts().datagram_bytes_max.unwrap_or(usize::MAX);
+        config.datagram_bytes.min(longest)
+    }
+
     /// Address of queue 0, which clients are told.
     pub(crate) fn address(&self) -> SocketAddr {
         self.queues[0].address()
@@ -76,7 +82,7 @@ impl<P: Port> Ports<P> {
             gro = facts.gro,
             receive_buffer = facts.receive_buffer_bytes,
             send_buffer = facts.send_buffer_bytes,
-            datagram = config.datagram_bytes,
+            datagram = self.datagram_bytes(config),
             sealed = !config.secrets.is_empty(),
             "native protocol"
         );

@@ -12,7 +12,7 @@ use minos_sched::{Role, WorkerId};
 
 use super::{
     Datagrams,
-    native::{Held, Job, NativeWorker, Turn, Waiting},
+    native::{Egress as _, Held, Job, NativeWorker, Turn, Waiting},
     outbound::PortEgress,
 };
 use crate::{
@@ -210,12 +210,18 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         datagrams.note_activity(now);
     }
 
-    /// Gives up transfers that have been silent for too long.
+    /// Gives up transfers that have been silent for too long, and begins those that wait for the room of such.
     pub(crate) fn tick_datagrams(&mut self) {
-        let now = self.now;
-        if let Some(datagrams) = &mut self.datagrams {
-            datagrams.native.on_tick(now);
+        if self.datagrams.is_none() {
+            return;
         }
+        let now = self.now;
+        self.with_native(self.transfer_queue(), |native, turn| {
+            native.on_tick(now);
+            native.admit_waiting(turn);
+        });
+        self.answer_jobs();
+        self.pass_waiting();
     }
 
     /// True if large transfers of datagrams may be in progress; asked by a stopping server.

@@ -18,8 +18,8 @@ pub(super) fn execute<M: Mode, P>(
 ) -> Executed<M> {
     let operation =
         DeleteOperation { unique: request.unique, invalidate: request.invalidate, exptime: request.touch };
-    let deleted = match ops::entry(cx, hash, key) {
-        Ok(mut entry) => ops::delete(cx, &operation, &mut entry),
+    let deleted = match ops::delete(cx, &operation, hash, key) {
+        Ok(deleted) => deleted,
         Err(cold) => return Executed::cold(cold, (hash, key), reply, tx),
     };
     respond(&deleted, request, key, reply, tx);

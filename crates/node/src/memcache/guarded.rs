@@ -94,8 +94,16 @@ pub(super) fn serve<M: Mode, P: Placement>(
 ) -> (usize, Next<M>) {
     let mut consumed = 0;
     while consumed < input.len() {
-        let rest = &input[consumed..];
         let is_known = session.guard.as_mut().is_some_and(|guard| guard.user().is_some());
+        if !is_known {
+            // What a user had begun who is one no longer.
+            session.pass_over_line();
+            consumed += session.swallow(&input[consumed..]);
+        }
+        let rest = &input[consumed..];
+        if rest.is_empty() {
+            break;
+        }
         let is_binary = session.wire == Some(Wire::Binary);
         // Clients log in with their first packets, and wait for the answer.
         let greets = is_binary && begins_login(rest);

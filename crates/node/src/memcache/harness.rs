@@ -26,6 +26,8 @@ use crate::watch::Probe;
 pub(crate) struct UpTo {
     pub(crate) class_max: SizeClass,
     pub(crate) asked: Vec<SizeClass>,
+    /// The worker for larger values, if that is another one.
+    pub(crate) home: Option<WorkerId>,
 }
 
 impl Placement for UpTo {
@@ -38,8 +40,8 @@ impl Placement for UpTo {
         class <= self.class_max
     }
 
-    fn home(&self, _class: SizeClass) -> Option<WorkerId> {
-        None
+    fn home(&self, class: SizeClass) -> Option<WorkerId> {
+        self.home.filter(|_| !self.serves(class))
     }
 }
 
@@ -114,6 +116,8 @@ pub(crate) struct Session<M: Mode> {
     pub(crate) slices: usize,
     /// Times that a line of keys, or a read behind a change of its key, has paused.
     pub(crate) pauses: usize,
+    /// Times that the connection was given to another worker.
+    pub(crate) given: usize,
     /// The key of a change that the next step finds waiting for another node.
     pub(crate) changing: Option<&'static [u8]>,
     desk: Desk,
@@ -155,11 +159,12 @@ impl<M: Mode> Session<M> {
             now: 100,
             state: state(),
             resp: None,
-            placement: UpTo { class_max: SizeClass::of(here_bytes_max), asked: Vec::new() },
+            placement: UpTo { class_max: SizeClass::of(here_bytes_max), asked: Vec::new(), home: None },
             is_closed: false,
             sent_large: 0,
             keys_max: VISIT_REQUESTS_MAX,
             pauses: 0,
+            given: 0,
             changing: None,
             slices: 0,
             desk,
@@ -282,7 +287,7 @@ impl<M: Mode> Session<M> {
             }
             Next::Away(Work::Finish { store }) => self.finish(store),
             Next::Check(_) => unreachable!("there are no users"),
-            Next::Owner(_) => unreachable!("any worker executes anything"),
+            Next::Owner(_) => self.given += 1,
             Next::Unpaused => unreachable!("only Redis' clients are paused"),
             Next::Fetch(_) | Next::Durable(_) => unreachable!("there is no flash"),
             Next::Forward(forwards) => self.follow(forwards.then),

@@ -1,6 +1,6 @@
 //! `mg`.
 
-use minos_base::{Exptime, SizeClass};
+use minos_base::{Exptime, Seconds, SizeClass};
 use minos_engine::{Entry, Get, ItemMeta, ItemView, Mode, Staged};
 use minos_proto::memcache::{self as protocol, MetaFlags, OPAQUE_BYTES_MAX, Reply, compose, text};
 
@@ -104,7 +104,7 @@ impl<'a> MetaGet<'a> {
                         // Memory did not tell its size.
                         cx.placement.is_here(SizeClass::of(facts.value_bytes));
                     }
-                    self.compose(cx, facts, tx, |tx| tx.extend_from_slice(value));
+                    self.compose(cx.now, facts, tx, |tx| tx.extend_from_slice(value));
                     count(cx, false, true);
                     tx.extend_from_slice(text::LINE_END);
                     Next::Continue
@@ -132,7 +132,7 @@ impl<'a> MetaGet<'a> {
             if facts.is_marked() || !is_here {
                 return false;
             }
-            self.compose(cx, facts, tx, |tx| item.copy_value_to(tx));
+            self.compose(cx.now, facts, tx, |tx| item.copy_value_to(tx));
             true
         });
         match remote {
@@ -178,7 +178,7 @@ impl<'a> MetaGet<'a> {
             if self.wants_value && facts.value_bytes > value_bytes_max {
                 return Some(Read::Longer(SizeClass::of(facts.value_bytes)));
             }
-            self.compose(cx, &facts, tx, |tx| item.copy_value_to(tx));
+            self.compose(cx.now, &facts, tx, |tx| item.copy_value_to(tx));
             Some(Read::Copied)
         };
         let read = cx.store.read_staged(staged, &get, cx.now, compose).unwrap_or(Some(Read::Missing));
@@ -189,15 +189,15 @@ impl<'a> MetaGet<'a> {
     }
 
     /// Composes the reply for an item without marks, but for the line end.
-    fn compose<M: Mode, P>(
+    pub(super) fn compose(
         &self,
-        cx: &Context<'_, M, P>,
+        now: Seconds,
         facts: &Facts,
         tx: &mut Vec<u8>,
         copy_value: impl FnOnce(&mut Vec<u8>),
     ) {
         self.compose_code(facts, tx);
-        let meta = meta_facts(facts, self.key, cx.now);
+        let meta = meta_facts(facts, self.key, now);
         self.flags.iter().for_each(|flag| compose::meta_get_flag(tx, flag, &meta));
         if self.wants_value {
             tx.extend_from_slice(text::LINE_END);
@@ -315,7 +315,7 @@ impl<'a> MetaGet<'a> {
         cx: &Context<'_, M, P>,
         exptime: Option<Exptime>,
         entry: &mut Entry<'_, M>,
-    ) -> minos_base::Seconds {
+    ) -> Seconds {
         let expiry = exptime.unwrap_or_default().on(cx.clock, cx.now);
         entry.set_expiry(expiry);
         expiry
@@ -344,6 +344,12 @@ impl<'a> MetaGet<'a> {
 
     fn miss<M: Mode, P>(&self, cx: &Context<'_, M, P>, tx: &mut Vec<u8>) -> Next<M> {
         count(cx, false, false);
+        self.compose_miss(tx);
+        Next::Continue
+    }
+
+    /// Composes the reply for no item.
+    pub(super) fn compose_miss(&self, tx: &mut Vec<u8>) {
         if self.opaque_is_too_long {
             tx.extend_from_slice(text::META_OPAQUE_TOO_LONG);
         } else if !self.quiet {
@@ -353,7 +359,6 @@ impl<'a> MetaGet<'a> {
             }
             tx.extend_from_slice(text::LINE_END);
         }
-        Next::Continue
     }
 }
 

@@ -6,6 +6,8 @@
 //! needs, so that it can be handed over together with its connection.
 
 mod administrate;
+#[cfg(any(test, feature = "ucx"))]
+mod afar;
 mod answer;
 mod arithmetic;
 mod binary;
@@ -32,6 +34,8 @@ pub mod fuzz;
 #[cfg(test)]
 mod tests;
 
+#[cfg(any(test, feature = "ucx"))]
+pub(crate) use afar::ReadOfOne;
 pub(crate) use rights::COMMANDS;
 pub(crate) use serve::serve;
 pub(crate) use session::MemcacheSession;

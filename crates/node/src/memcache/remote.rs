@@ -127,9 +127,9 @@ fn forward<M: Mode, P: Placement, R: Answer>(
 
 /// Leaves a hole in the replies for a command, unless it could overtake an earlier one for its key.
 fn leave<M: Mode, P>(cx: &mut Context<'_, M, P>, hash: KeyHash, forward: Forward, tx: &[u8]) -> Executed<M> {
-    // A command that finds its micro-shard on the move is sent again: another one for its key would overtake it.
-    let is_managed = cx.rack.is_some_and(|rack| rack.is_managed());
-    if !cx.holes.may_forward(hash, forward.is_large) || is_managed && !cx.holes.may_read(hash) {
+    // One that finds its micro-shard on the move is sent again, and a read may end later than what follows it.
+    let may_overtake = cx.rack.is_some_and(|rack| rack.may_overtake());
+    if !cx.holes.may_forward(hash, forward.is_large) || may_overtake && !cx.holes.may_read(hash) {
         return Executed::BEHIND_HOLES;
     }
     cx.holes.push(tx.len(), Some(hash), forward);

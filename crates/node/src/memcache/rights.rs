@@ -90,6 +90,7 @@ pub(super) fn forbidden(user: &User, request: &Request<'_>, goes_on: bool) -> Op
         _ => request.key().is_none_or(|key| user.may_access(key.bytes(&mut KeyBuffer::default()), access)),
     };
     let kind = match access {
+        Access::Any => "use",
         Access::Read => "read",
         Access::Write => "write",
         Access::Both => "read and write",

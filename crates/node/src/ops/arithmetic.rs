@@ -120,11 +120,10 @@ fn write<M: Mode, P>(
         let cas = entry.overwrite_value(0, &padded[..room]).ok()?;
         return Some(Facts { cas, last_access: cx.now, ..*old });
     }
-    let meta = ItemMeta { flags: old.flags, expiry: old.expiry, ..ItemMeta::default() };
-    let cas = entry.insert(&[digits], meta).ok()?;
+    let Facts { flags, expiry, early_ms, .. } = *old;
+    let cas = entry.insert(&[digits], ItemMeta { flags, expiry, early_ms, ..ItemMeta::default() }).ok()?;
     let (value_bytes, last_access) = (digits.len() as u64, cx.now);
-    let (flags, expiry) = (old.flags, old.expiry);
-    Some(Facts { value_bytes, flags, cas, expiry, last_access, ..Facts::default() })
+    Some(Facts { value_bytes, flags, cas, expiry, early_ms, last_access, ..Facts::default() })
 }
 
 /// Creates the item on a miss, if the operation wants that.

@@ -2,6 +2,7 @@
 
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Candidates, Entry, Lookup, Mode};
+use minos_tier::Tier;
 
 use super::{
     context::Context,
@@ -10,10 +11,20 @@ use super::{
 };
 
 /// Times that a request waits for room in memory, each until flash has had a moment to take items.
-pub(crate) const WAITS_MAX: u32 = 1000;
+const WAITS_MAX: u32 = 1000;
 
 /// Times that a store in a cache waits so. Then it evicts what is not written.
-pub(crate) const CACHE_WAITS_MAX: u32 = 200;
+const CACHE_WAITS_MAX: u32 = 200;
+
+/// Times that a request waits for room in memory above this flash.
+pub(crate) fn waits_max(tier: &Tier) -> u32 {
+    match tier.is_lossless() {
+        _ if tier.is_read_only() => 0,
+        true if tier.is_full() => 0,
+        true => WAITS_MAX,
+        false => CACHE_WAITS_MAX,
+    }
+}
 
 /// True if a store that found no room should wait for some: flash may be about to take items.
 pub(crate) fn may_wait<M: Mode, P>(cx: &Context<'_, M, P>) -> bool {
@@ -32,14 +43,28 @@ pub(crate) fn entry<'a, M: Mode, P>(
     hash: KeyHash,
     key: &'a [u8],
 ) -> Result<Entry<'a, M>, Cold> {
+    entry_for(cx, hash, key, Need::Item)
+}
+
+/// The entry of a key whose item, if it is on flash, is needed in this form.
+pub(crate) fn entry_for<'a, M: Mode, P>(
+    cx: &Context<'a, M, P>,
+    hash: KeyHash,
+    key: &'a [u8],
+    need: Need,
+) -> Result<Entry<'a, M>, Cold> {
     cx.note_change(hash, key);
-    let entry = cx.store.entry(hash, key, cx.now);
+    let mut entry = cx.store.entry(hash, key, cx.now);
     if M::HAS_FLASH {
         let candidates = M::candidates(&entry);
-        if !candidates.is_empty()
-            && let Some(cold) = judge(cx, hash, key, &candidates, Need::Item)
-        {
-            return Err(cold);
+        if !candidates.is_empty() {
+            if let Some(cold) = judge(cx, hash, key, &candidates, need) {
+                return Err(cold);
+            }
+            if cx.fetched.is_some_and(|fetched| fetched.has_lost(hash, key)) {
+                // It is missing for this change, and must not be there for a later read.
+                M::forget_candidates(&mut entry);
+            }
         }
     }
     Ok(entry)

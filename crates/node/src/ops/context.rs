@@ -150,6 +150,9 @@ pub(crate) trait Admin {
         false
     }
 
+    /// Closes the connections of users who are there no more, as far as they speak Redis' protocol.
+    fn kill_deleted(&self) {}
+
     /// Lets Redis' clients wait. Returns the version of the plan that has the pause.
     fn pause_clients(&self, _pause: Pause) -> u64 {
         0

@@ -13,7 +13,7 @@ use minos_base::{FlashSlot, KeyHash, Seconds, SizeClass};
 use minos_engine::Candidates;
 use minos_tier::{Found, SyncId};
 
-use super::{moment::Moment, read::Facts};
+use super::{delete::Deleted, moment::Moment, read::Facts};
 
 /// Why an operation on a key cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) enum Need {
     Item,
     /// Its facts and value are enough.
     Copy,
+    /// Deleted where it is, if it has this CAS unique: no room in memory is needed.
+    Deletion(Option<u64>),
 }
 
 /// Why an item could not be fetched.
@@ -84,8 +86,10 @@ struct Known {
 pub(crate) enum FlashAnswer {
     /// The item was copied from the record of this slot; its value begins here.
     Copy { facts: Facts, slot: FlashSlot, at: usize },
-    /// None of these records is the key's.
-    NoneOf(Candidates),
+    /// The item had this expiry, and was deleted or had another CAS unique. It answers one command.
+    Deletion(Cell<Option<(Moment, Deleted)>>),
+    /// None of these records is the key's. In a cache, one of them may only just have been written.
+    NoneOf { seen: Candidates, is_sure: bool },
     /// Flash is broken, and a cache makes a miss of that.
     Lost,
     /// It is not known.
@@ -123,6 +127,26 @@ impl Fetched {
 
     pub(crate) fn note(&mut self, hash: KeyHash, key: &[u8], answer: FlashAnswer) {
         self.known.push(Known { hash, key: key.into(), answer });
+    }
+
+    /// Deletes an item that was found for a key, unless it has another CAS unique. One that has changed meanwhile is looked at
+    /// again.
+    pub(crate) fn delete(&mut self, (hash, key): (KeyHash, &[u8]), found: &Found<'_>, unique: Option<u64>) {
+        let deleted = match unique {
+            Some(unique) if found.meta.cas != Some(unique) => Deleted::OtherCas,
+            _ if found.delete() => Deleted::Done,
+            _ => return,
+        };
+        let moment = Moment { expiry: found.meta.expiry, early_ms: found.meta.early_ms };
+        self.note(hash, key, FlashAnswer::Deletion(Cell::new(Some((moment, deleted)))));
+    }
+
+    /// How the deletion of a key on flash ended, and the expiry of its item.
+    pub(super) fn deletion_of(&self, hash: KeyHash, key: &[u8]) -> Option<(Moment, Deleted)> {
+        match self.answer(hash, key) {
+            Some(FlashAnswer::Deletion(deletion)) => deletion.take(),
+            _ => None,
+        }
     }
 
     /// Copies an item that was found for a key.
@@ -171,6 +195,12 @@ impl Fetched {
         known.map(|known| &known.answer)
     }
 
+    /// True if the key's item could not be read, or perhaps not yet, in a cache.
+    pub(super) fn has_lost(&self, hash: KeyHash, key: &[u8]) -> bool {
+        let answer = self.answer(hash, key);
+        matches!(answer, Some(FlashAnswer::Lost | FlashAnswer::NoneOf { is_sure: false, .. }))
+    }
+
     /// The copy of a key's item, if the index still names the record that it was read from.
     pub(super) fn copy_of(
         &self,
@@ -194,10 +224,12 @@ impl Fetched {
         need: Need,
     ) -> Option<Cold> {
         match self.answer(hash, key) {
-            Some(FlashAnswer::NoneOf(seen)) if candidates.iter().all(|slot| seen.contains(slot)) => None,
+            Some(FlashAnswer::NoneOf { seen, .. }) if candidates.iter().all(|slot| seen.contains(slot)) => {
+                None
+            }
             Some(FlashAnswer::Lost) => None,
             Some(FlashAnswer::Failed(failed)) => Some(Cold::Failed(*failed)),
-            Some(FlashAnswer::NoneOf(_) | FlashAnswer::Copy { .. }) | None => {
+            Some(FlashAnswer::NoneOf { .. } | FlashAnswer::Copy { .. } | FlashAnswer::Deletion(_)) | None => {
                 Some(Cold::Unknown(class_of(candidates), need))
             }
         }

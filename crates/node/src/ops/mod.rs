@@ -21,10 +21,10 @@ mod store;
 mod work;
 
 pub(crate) use arithmetic::{CountOperation, Counted, Failure, count};
-pub(crate) use cold::{Below, CACHE_WAITS_MAX, WAITS_MAX, awaits_room, below, cold, entry, may_wait};
+pub(crate) use cold::{Below, awaits_room, below, cold, entry, entry_for, may_wait, waits_max};
 pub use context::Placement;
 pub(crate) use context::{Admin, Client, Context};
-pub(crate) use delete::{DeleteOperation, Deleted, delete};
+pub(crate) use delete::{DeleteOperation, Deleted, delete, deleted_on_flash};
 pub(crate) use fetched::{Cold, Failed, Fetched, FlashAnswer, Need, Walked};
 pub(crate) use find::{Found, Head, find};
 pub(crate) use flush::{flush, flush_if_due, flush_in_turn};

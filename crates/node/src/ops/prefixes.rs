@@ -2,11 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
 };
+
+use parking_lot::Mutex;
 
 /// Ends the prefix of a key, as in memcached.
 pub(crate) const DELIMITER: u8 = b':';
@@ -49,7 +48,7 @@ impl Prefixes {
     }
 
     pub(crate) fn clear(&self) {
-        self.lock().clear();
+        self.counts.lock().clear();
     }
 
     /// Changes how many prefixes are counted; those beyond a lower number stay.
@@ -64,7 +63,7 @@ impl Prefixes {
 
     /// Calls `emit` with each prefix and its counts, in the order of the prefixes.
     pub(crate) fn tell(&self, mut emit: impl FnMut(&[u8], PrefixCounts)) {
-        self.lock().iter().for_each(|(prefix, counts)| emit(prefix, *counts));
+        self.counts.lock().iter().for_each(|(prefix, counts)| emit(prefix, *counts));
     }
 
     /// Counts a key that was looked up.
@@ -78,7 +77,7 @@ impl Prefixes {
     /// Counts an operation on a key. Keys without a delimiter have no prefix, as in memcached.
     pub(crate) fn count(&self, key: &[u8], change: impl FnOnce(&mut PrefixCounts)) {
         let Some(end) = key.iter().position(|&byte| byte == DELIMITER) else { return };
-        let (prefix, mut counts) = (&key[..end], self.lock());
+        let (prefix, mut counts) = (&key[..end], self.counts.lock());
         if let Some(known) = counts.get_mut(prefix) {
             change(known);
         } else if counts.len() < self.prefixes_max.load(Ordering::Relaxed) {
@@ -86,11 +85,6 @@ impl Prefixes {
         } else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<[u8]>, PrefixCounts>> {
-        // Each change leaves the map consistent.
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) enum Next<M: Mode> {
     Check(Box<Task>),
     /// When other nodes of the rack have executed its commands.
     Forward(Box<Forwards<M>>),
-    /// At once, at the worker that owns the partition of the next key.
+    /// At once, at the worker that owns the partition of the next key, or for the value that it has.
     Owner(WorkerId),
     /// As this says, when the changes so far are durable and the replies to them are sent.
     Durable(Box<Next<M>>),
@@ -378,7 +378,7 @@ impl<M: Mode> Fetch<M> {
         }
         self.bytes += other.bytes;
         self.keys.extend(other.keys);
-        if other.need == Need::Item {
+        if other.need != self.need {
             self.need = Need::Item;
         }
         Ok(())
@@ -387,6 +387,19 @@ impl<M: Mode> Fetch<M> {
     /// Fetches other keys along, as far as there is room for their items. A key that has left memory again since it
     /// was fetched is fetched alone: then it stays until its request is executed.
     pub(crate) fn with<'k, P>(
+        self,
+        cx: &Context<'_, M, P>,
+        others: impl Iterator<Item = (KeyHash, &'k [u8])>,
+    ) -> Self {
+        match self.need {
+            // Nobody asked to delete the others.
+            Need::Deletion(_) => self,
+            Need::Item | Need::Copy => self.with_own(cx, others),
+        }
+    }
+
+    /// As [`Fetch::with`], for keys of the same command: what it needs of one, it needs of all.
+    pub(crate) fn with_own<'k, P>(
         mut self,
         cx: &Context<'_, M, P>,
         others: impl Iterator<Item = (KeyHash, &'k [u8])>,

@@ -1,17 +1,24 @@
 //! The options of a node of a rack.
 
-use std::{net::SocketAddr, path::Path, time::Duration};
+#[cfg(feature = "ucx")]
+use std::sync::Arc;
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use minos_base::{hash_key, is_left_out};
+#[cfg(feature = "ucx")]
+pub use minos_fabric::ucx::UcxMemory;
 use minos_net::Address;
 use minos_proto::native::Secret;
 use minos_sealed::Keys;
 use minos_unit::MICRO_SHARDS_MAX;
+pub use minos_unit::NODES_MAX;
 
 use crate::server::config::{InvalidOption, bound};
-
-/// Most nodes of a rack.
-pub const NODES_MAX: usize = 64;
 
 /// Under which the name of a rack is hashed.
 const NAME_SEED: u64 = 0x5ac4_0f5e_ed5a_11ce;
@@ -42,6 +49,19 @@ pub struct RackConfig {
     /// Secrets, one of which the other nodes must know; links are sealed with the first. Without any, links are not
     /// sealed.
     pub secrets: Vec<Secret>,
+    /// By what the nodes of a unit read each other's memory; the same at all nodes.
+    pub fabric: RackFabric,
+}
+
+/// By what the nodes of a unit read each other's memory.
+#[derive(Clone, Debug, Default)]
+pub enum RackFabric {
+    /// Those of one machine map it.
+    #[default]
+    Mapped,
+    /// By UCX, which has allocated this memory for the node's table.
+    #[cfg(feature = "ucx")]
+    Ucx(Arc<UcxMemory>),
 }
 
 /// How a node takes part in a rack that has a coordinator.
@@ -75,7 +95,7 @@ pub struct RackNode {
     /// Its unit, whose nodes read each other's memory.
     pub unit: u32,
     /// Where it listens for forwarded commands. At a Unix socket, it passes its memory too, at the same path with
-    /// `.memory` behind it.
+    /// `.memory` or `.ucx` behind it.
     pub address: Address,
     /// Where native clients say hello to it; `None` if they cannot reach it.
     pub native: Option<SocketAddr>,
@@ -109,7 +129,19 @@ impl RackConfig {
             waiting_max: 1,
             managed: None,
             secrets: Vec::new(),
+            fabric: RackFabric::Mapped,
         }
+    }
+
+    /// The socket at which a node passes its memory, if it is on this machine. Nodes with different fabrics do not meet.
+    pub(crate) fn memory_path(&self, node: usize) -> Option<PathBuf> {
+        let mut name = OsString::from(self.nodes.get(node)?.path()?);
+        name.push(match self.fabric {
+            RackFabric::Mapped => ".memory",
+            #[cfg(feature = "ucx")]
+            RackFabric::Ucx(_) => ".ucx",
+        });
+        Some(name.into())
     }
 
     /// The keys of the links, if they are sealed.
@@ -117,9 +149,11 @@ impl RackConfig {
         (!self.secrets.is_empty()).then(|| Keys::new(&self.name, &self.secrets))
     }
 
-    /// True if this node could read the memory of another, or another this one's: both are on one machine.
+    /// True if this node could read the memory of another, or another this one's: both are on one machine, or a fabric may
+    /// lead there.
     pub(crate) fn is_near(&self, node: usize) -> bool {
-        [self.node, node].iter().all(|&node| self.nodes[node].path().is_some())
+        let is_mapped = matches!(self.fabric, RackFabric::Mapped);
+        !is_mapped || [self.node, node].iter().all(|&node| self.nodes[node].path().is_some())
     }
 
     /// See [`direction_seed`].

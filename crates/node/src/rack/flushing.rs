@@ -9,6 +9,9 @@ use super::{Forward, Holes, RackView};
 
 /// What the client is told of a flush that some node may not have executed: the others have.
 const IN_PART: &[u8] = b"; the command may be done in part\r\n";
+/// The same where this node has no lease, and so may not know all nodes.
+const NO_LEASE: &[u8] =
+    b"SERVER_ERROR this node of the rack has no lease; the command may be done in part\r\n";
 
 /// A flush that is executed in rounds, first here and then at all other nodes. One that cannot be asked keeps no other one
 /// from it.
@@ -33,7 +36,12 @@ impl Flushing {
         (holes, at): (&mut Holes, usize),
     ) {
         self.rounds_left -= 1;
-        for node in rack.others() {
+        let Some(nodes) = rack.others_now() else {
+            self.rounds_left = 0;
+            let _ = self.failure.set(NO_LEASE.to_vec());
+            return;
+        };
+        for node in nodes {
             let failure = Arc::clone(&self.failure);
             let note = move |said: &[u8]| {
                 if let Some(failed) = failure_of(said) {

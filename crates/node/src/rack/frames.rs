@@ -1,27 +1,11 @@
 //! Packets of the rack's state machines on a stream: the length of each, u32 little-endian, before its bytes.
 
-use std::{
-    fs,
-    io::{self, Read, Write},
-    os::unix::{fs::PermissionsExt, net::UnixListener},
-    path::Path,
-};
+use std::io::{self, Read, Write};
 
 use minos_unit::Packet;
 
-/// Most bytes of a packet: a directory with all overrides, or the changes of a busy micro-shard.
-const PACKET_BYTES_MAX: u32 = 4 << 20;
-
-/// A socket for processes of this user alone. What was at its path is removed.
-///
-/// # Errors
-/// As the system calls.
-pub(crate) fn listen_privately(path: &Path) -> io::Result<UnixListener> {
-    let _ = fs::remove_file(path);
-    let listener = UnixListener::bind(path)?;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
-}
+/// Most bytes of a packet: a directory of 65,536 micro-shards with eight copies each, or the changes of a busy one.
+const PACKET_BYTES_MAX: u32 = 8 << 20;
 
 /// Sends a packet.
 ///

@@ -3,13 +3,14 @@
 use std::{
     fmt::Display,
     sync::{
-        Mutex, MutexGuard, OnceLock, PoisonError,
+        OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use minos_base::KeyHash;
 use minos_unit::Behind;
+use parking_lot::Mutex;
 
 use super::Right;
 
@@ -56,24 +57,23 @@ impl Handing {
 
     /// Hands changes over; returns the number of the hand-over.
     pub(crate) fn hand(&self, changes: impl ExactSizeIterator<Item = (u32, KeyHash)>) -> u64 {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let is_first = queue.changes.is_empty() && !queue.is_overrun;
         queue.number += 1;
         queue.is_overrun |= queue.changes.len() + changes.len() > CHANGES_MAX;
         if !queue.is_overrun {
             queue.changes.extend(changes);
         }
-        let number = queue.number;
-        drop(queue);
+        // With the lock: changes after these find the queue not empty, and their followers must hear of both in time.
         if let Some(listener) = self.listener.get().filter(|_| is_first) {
             listener();
         }
-        number
+        queue.number
     }
 
     /// Takes what waits.
     pub(crate) fn take(&self) -> Queue {
-        let mut queue = self.queue();
+        let mut queue = self.queue.lock();
         let number = queue.number;
         std::mem::replace(&mut *queue, Queue { number, ..Queue::default() })
     }
@@ -91,23 +91,18 @@ impl Handing {
 
     /// Shows how far followers are behind.
     pub(crate) fn show(&self, behind: Vec<Behind>) {
-        *self.behind.lock().unwrap_or_else(PoisonError::into_inner) = behind;
+        *self.behind.lock() = behind;
     }
 
     /// Emits what `stats rack` shows of followers.
     pub(crate) fn emit(&self, now_us: u64, emit: &mut dyn FnMut(&str, &dyn Display)) {
-        for behind in &*self.behind.lock().unwrap_or_else(PoisonError::into_inner) {
+        for behind in &*self.behind.lock() {
             let node = behind.node.0;
             let age_us = behind.since_us.map_or(0, |since_us| now_us.saturating_sub(since_us));
             emit(&format!("follower:{node}:follows"), &behind.micro_shards);
             emit(&format!("follower:{node}:behind_keys"), &behind.changes);
             emit(&format!("follower:{node}:behind_us"), &age_us);
         }
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Each change of it is whole.
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

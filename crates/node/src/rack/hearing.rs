@@ -263,6 +263,7 @@ impl<M: Mode, P: Poller> Hearing<M, P> {
             match heard {
                 Heard::Change(key, origin) => tracking.hear_change((self.store.hash(key), key), origin, me),
                 Heard::Lost(hash) => tracking.hear_loss(hash),
+                Heard::LostAlike(buckets, hash) => tracking.hear_loss_alike(buckets, hash),
                 Heard::All => tracking.hear_all(),
                 Heard::Other if input[taken..].starts_with(ANSWER) => {
                     taken += ANSWER.len();

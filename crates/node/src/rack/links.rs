@@ -1,5 +1,10 @@
 //! A worker's connections to the other nodes, over which it forwards commands.
 
+#[cfg(feature = "ucx")]
+mod afar;
+#[cfg(not(feature = "ucx"))]
+#[path = "links/no_afar.rs"]
+mod afar;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +18,7 @@ use std::{
 use minos_engine::Mode;
 use minos_net::{Address, Interest, Poller, Progress, Ready, Token, Wait};
 use minos_proto::{
-    memcache::{BadReply, Replies, text},
+    memcache::{BadReply, Replies},
     resp::Id,
 };
 use minos_sealed::{Ends, Keys, Purpose};
@@ -33,6 +38,8 @@ use crate::{
     },
     tracking::Origin,
 };
+#[cfg(feature = "ucx")]
+pub(crate) use afar::Afar;
 
 /// Links to each node: one for small commands and one for those that may be large.
 const LINKS_PER_NODE: usize = 2;
@@ -60,8 +67,10 @@ pub(crate) struct Links<M: Mode, P> {
     links: Vec<Link>,
     poller: P,
     ready: Vec<Ready>,
-    /// Commands without a reply.
+    /// Commands sent or to be sent, without a reply.
     under_way: usize,
+    /// Connections whose commands are under way, parked or answered.
+    connections: usize,
     /// True if a handshake may be under way.
     is_opening: bool,
     batches: Vec<Option<Batch<M>>>,
@@ -81,6 +90,9 @@ pub(crate) struct Links<M: Mode, P> {
     log: RefusedLog,
     timeout: Duration,
     waiting_max: usize,
+    /// Reads in memory that is not mapped here.
+    #[cfg(feature = "ucx")]
+    afar: Option<Afar>,
 }
 
 /// Says seldom that links are refused.
@@ -150,9 +162,9 @@ struct Waiting {
 
 /// Names a batch, and the part of it that belongs to one command.
 #[derive(Clone, Copy, Debug)]
-struct PartId {
-    batch: usize,
-    part: usize,
+pub(super) struct PartId {
+    pub(super) batch: usize,
+    pub(super) part: usize,
 }
 
 /// The commands of one connection that are under way.
@@ -277,6 +289,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             poller,
             ready: Vec::new(),
             under_way: 0,
+            connections: 0,
             is_opening: false,
             batches: Vec::new(),
             free: Vec::new(),
@@ -290,19 +303,27 @@ impl<M: Mode, P: Poller> Links<M, P> {
             log: RefusedLog(Seldom::new(LINE_EVERY)),
             timeout: config.timeout,
             waiting_max: config.waiting_max,
+            #[cfg(feature = "ucx")]
+            afar: None,
         }
     }
 
-    /// True if no command is under way.
+    /// True if no command is under way, whose connection may have been told that it is late, and no connection waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.under_way == 0 && self.parked.is_empty() && self.answered.is_empty()
+        self.under_way | self.connections == 0
+    }
+
+    /// True if there is nothing to advance.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_empty() && !self.is_reading()
     }
 
     /// True if [`give_up_late`](Self::give_up_late) may find something.
     #[inline]
     pub(crate) fn may_be_late(&self) -> bool {
-        self.is_opening || self.under_way > 0
+        self.is_opening || self.under_way > 0 || self.is_reading()
     }
 
     /// How long a worker may sleep while commands are parked.
@@ -346,8 +367,12 @@ impl<M: Mode, P: Poller> Links<M, P> {
             self.batches.len() - 1
         });
         self.batches[batch] = Some(Batch { connection, parts, after, left, then, permits: Vec::new() });
+        self.connections += 1;
         for (part, hole) in holes.into_iter().enumerate() {
-            self.leave(PartId { batch, part }, hole.forward, (rack, now), now);
+            let part = PartId { batch, part };
+            if let Some(forward) = self.read_afar(part, hole.forward, (rack, now)) {
+                self.leave(part, forward, (rack, now), now);
+            }
         }
     }
 
@@ -554,6 +579,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
 
     /// Sends and receives; true if anything moved.
     pub(crate) fn advance(&mut self, admin: &dyn Admin, rack: &RackView<M>, now: Instant) -> bool {
+        self.advance_afar(rack, now);
         if !self.parked.is_empty() {
             self.unpark(rack, now);
         }
@@ -583,7 +609,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
 
     /// A connection whose commands are answered: the replies are behind those that it holds.
     pub(crate) fn take_answered(&mut self) -> Option<Answered<M>> {
-        self.answered.pop_front()
+        let answered = self.answered.pop_front()?;
+        self.connections -= 1;
+        Some(answered)
     }
 
     fn send(&mut self, number: usize, rack: &RackView<M>, now: Instant) -> bool {
@@ -680,11 +708,8 @@ impl<M: Mode, P: Poller> Links<M, P> {
                 }
                 continue;
             }
-            let mut bytes = link.input[reply].to_vec();
-            if forward.is_part && bytes.ends_with(text::END) {
-                bytes.truncate(bytes.len() - text::END.len());
-            }
-            self.fill(part, bytes, permit);
+            let bytes = link.input[reply].to_vec();
+            self.fill(part, forward.shortened(bytes), permit);
         }
         let link = &mut self.links[number];
         link.input.drain(..taken);
@@ -727,6 +752,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
     #[inline]
     pub(crate) fn give_up_late(&mut self, rack: &RackView<M>, now: Instant) {
         let counters = &rack.counters;
+        self.give_up_afar(rack, now);
         if self.is_opening {
             self.go_on_opening(rack, now);
         }

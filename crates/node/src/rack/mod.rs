@@ -8,6 +8,8 @@
 mod attach;
 pub(crate) mod config;
 pub mod coordinator;
+#[cfg(feature = "ucx")]
+mod fabric;
 mod flushing;
 mod frames;
 mod handing;
@@ -19,24 +21,32 @@ mod member;
 pub(crate) mod notes;
 mod owners;
 mod readers;
+#[cfg(any(test, feature = "ucx"))]
+mod reads;
 mod remote;
 mod routes;
 mod stream;
 pub(crate) mod uniques;
 
-pub(crate) use attach::{Attacher, memory_path};
+pub(crate) use attach::{Attacher, Passed};
+#[cfg(feature = "ucx")]
+pub(crate) use fabric::{answer_reads, tell as tell_of_memory};
 pub(crate) use flushing::Flushing;
 pub(crate) use handing::Owed;
 pub(crate) use hearing::Hearing;
 pub(crate) use holes::{Forwards, Holes};
+#[cfg(feature = "ucx")]
+pub(crate) use links::Afar;
 pub(crate) use links::{Answered, Links};
 pub(crate) use member::{Driver, Visitors};
 pub(crate) use owners::{Intent, Owner, Rack, RackView, ShownDirectory};
 pub(crate) use readers::News;
 pub(crate) use remote::{Remote, read};
 pub(crate) use routes::{Guard, NOWHERE, Right};
+#[cfg(feature = "ucx")]
+pub(crate) use stream::ControlStream;
 
-use minos_proto::resp::Id;
+use minos_proto::{memcache::text, resp::Id};
 
 use crate::{
     ops::{counters::worker_counters, receiving::ReceivePermit},
@@ -52,6 +62,16 @@ worker_counters! {
     remote_hits,
     /// Keys whose owner was asked instead, because its memory is not attached or only it can tell.
     remote_asked,
+    /// Keys whose reads in memory that is not mapped here have begun.
+    fabric_reads,
+    /// Those that were found there.
+    fabric_hits,
+    /// Those that were not.
+    fabric_misses,
+    /// Attempts at such a read that a writer has disturbed.
+    fabric_retries,
+    /// Such reads whose owner was asked after all: disturbed too often, late, or of values that are large.
+    fabric_given_up,
     /// Keys of another unit that were looked up in copies here.
     copy_reads,
     /// Reads that the owner was told of, so that it keeps what is read.
@@ -146,6 +166,14 @@ impl Forward {
             translate: None,
             command: None,
         }
+    }
+
+    /// The reply of another node, without what ends it if it is that to one key of several.
+    pub(crate) fn shortened(&self, mut reply: Vec<u8>) -> Vec<u8> {
+        if self.is_part && reply.ends_with(text::END) {
+            reply.truncate(reply.len() - text::END.len());
+        }
+        reply
     }
 
     /// True if it goes where its keys are, also when they move.

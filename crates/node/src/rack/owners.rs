@@ -3,7 +3,7 @@
 use std::{
     cell::{Cell, RefCell},
     fmt::Display,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
     time::Instant,
 };
 
@@ -11,10 +11,15 @@ use minos_base::{Clock, KeyHash, Seconds, hash_key, is_left_out};
 use minos_engine::{Answer, Engine, Get, ItemView, Mode, OwnerState, Ownership, ReadOnly, StagedOwned};
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 use minos_unit::{Directory, Node, Place, Standing};
+use parking_lot::{Mutex, MutexGuard};
 
+#[cfg(feature = "ucx")]
+use super::fabric::Advertisement;
+#[cfg(any(test, feature = "ucx"))]
+use super::routes::Right;
 use super::{
     RackCounters,
-    config::{RackConfig, RackNode},
+    config::{RackConfig, RackFabric, RackNode},
     handing::Handing,
     heat::Heats,
     notes::Notes,
@@ -82,7 +87,21 @@ impl ShownDirectory {
 /// Another node of the unit.
 struct Neighbour<M: Mode> {
     table: Option<Arc<ReadOnly<M>>>,
+    /// What it says of memory that is not mapped here.
+    #[cfg(feature = "ucx")]
+    afar: Option<Arc<Advertisement>>,
     state: &'static str,
+}
+
+impl<M: Mode> Neighbour<M> {
+    fn of(table: Option<Arc<ReadOnly<M>>>, state: &'static str) -> Self {
+        Self {
+            table,
+            #[cfg(feature = "ucx")]
+            afar: None,
+            state,
+        }
+    }
 }
 
 impl<M: Mode> Rack<M> {
@@ -96,7 +115,7 @@ impl<M: Mode> Rack<M> {
                 true => "on another machine",
                 false => "of another unit",
             };
-            Mutex::new(Neighbour { table: None, state })
+            Mutex::new(Neighbour::of(None, state))
         };
         let readers = Readers::default();
         readers.news.tell_epoch(directory.epoch());
@@ -142,7 +161,7 @@ impl<M: Mode> Rack<M> {
     /// Gives native clients another directory.
     pub(crate) fn show(&self, directory: &Directory) {
         let shown = ShownDirectory::of(directory);
-        *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = shown;
+        *self.directory.lock() = shown;
         self.routes.raise();
         self.readers.news.tell_epoch(directory.epoch());
     }
@@ -162,8 +181,21 @@ impl<M: Mode> Rack<M> {
 
     /// Replaces the attached memory of a node.
     pub(crate) fn attach(&self, node: usize, table: Option<Arc<ReadOnly<M>>>, state: &'static str) {
-        *self.neighbour(node) = Neighbour { table, state };
+        *self.neighbour(node) = Neighbour::of(table, state);
         self.raise();
+    }
+
+    /// Lets workers read memory of a node that is not mapped here.
+    #[cfg(feature = "ucx")]
+    pub(super) fn attach_afar(&self, node: usize, said: Arc<Advertisement>) {
+        *self.neighbour(node) = Neighbour { afar: Some(said), ..Neighbour::of(None, "read over UCX") };
+        self.raise();
+    }
+
+    /// What a node says of memory that is not mapped here.
+    #[cfg(feature = "ucx")]
+    pub(super) fn afar(&self, node: usize) -> Option<Arc<Advertisement>> {
+        self.neighbour(node).afar.clone()
     }
 
     /// Detaches memory in which a node owns one of these places with an older word than it can have there: that is of a
@@ -172,13 +204,14 @@ impl<M: Mode> Rack<M> {
         let mut has_left = false;
         for node in self.unit() {
             let mut neighbour = self.neighbour(node);
+            // Memory that is not mapped ends with its process.
             let Some(table) = &neighbour.table else { continue };
             let is_lost = |(micro_shard, place): &(MicroShard, Place)| {
                 let said = table.ownership_after_reads(micro_shard.0);
                 place.node.0 as usize == node && said.is_readable() && said.epoch < place.since
             };
             if places.iter().any(is_lost) {
-                *neighbour = Neighbour { table: None, state: "lost" };
+                *neighbour = Neighbour::of(None, "lost");
                 has_left = true;
             }
         }
@@ -196,8 +229,7 @@ impl<M: Mode> Rack<M> {
     }
 
     fn neighbour(&self, node: usize) -> MutexGuard<'_, Neighbour<M>> {
-        // It is replaced as a whole, so it is never half written.
-        self.neighbours[node].lock().unwrap_or_else(PoisonError::into_inner)
+        self.neighbours[node].lock()
     }
 
     /// Emits what `stats rack` shows besides the workers' counters.
@@ -245,10 +277,13 @@ pub(crate) struct RackView<M: Mode> {
     me: u16,
     /// The right of this turn to answer, if this node has it.
     term: Option<Term>,
-    /// True if copies are fresh enough to be read in this turn.
-    reads_copies: bool,
+    /// When to look for it again.
+    term_until: Instant,
     directory: ShownDirectory,
     tables: Box<[Option<Table<M>>]>,
+    /// True for nodes whose memory is read without being mapped.
+    #[cfg(feature = "ucx")]
+    afar: Box<[bool]>,
     /// Changes of this turn to micro-shards that are being copied.
     changes: RefCell<Vec<(u32, KeyHash)>>,
     has_lost_changes: Cell<bool>,
@@ -276,6 +311,7 @@ impl<M: Mode> RackView<M> {
     /// A view of `rack` by a node with this clock.
     pub(crate) fn new(rack: Arc<Rack<M>>, clock: &Clock, counters: Arc<RackCounters>) -> Self {
         let tables = rack.config.nodes.iter().map(|_| None).collect();
+        let now = Instant::now();
         let mut view = Self {
             counters,
             clock_zero_s: clock.zero_unix_s(),
@@ -283,8 +319,10 @@ impl<M: Mode> RackView<M> {
             noticed: 0,
             me: NOWHERE - 1,
             term: None,
-            reads_copies: false,
+            term_until: now,
             directory: ShownDirectory::default(),
+            #[cfg(feature = "ucx")]
+            afar: vec![false; rack.config.nodes.len()].into(),
             tables,
             weights: Arc::default(),
             changes: RefCell::default(),
@@ -296,7 +334,7 @@ impl<M: Mode> RackView<M> {
             is_managed: rack.config.is_managed(),
             rack,
         };
-        view.refresh(Instant::now());
+        view.refresh(now);
         view
     }
 
@@ -304,25 +342,15 @@ impl<M: Mode> RackView<M> {
     #[inline]
     pub(crate) fn refresh(&mut self, now: Instant) {
         self.refresh_routes();
-        // Without a coordinator the right lasts for ever, and there are no copies.
-        let lasts = !self.is_managed && self.term.is_some();
-        if !lasts {
-            self.refresh_term(now);
-        }
-    }
-
-    #[inline]
-    fn refresh_term(&mut self, now: Instant) {
-        let routes = &self.rack.routes;
-        if !self.term.as_ref().is_some_and(|term| routes.is_within(term, now)) {
+        if now >= self.term_until {
             self.renew_term(now);
         }
-        self.reads_copies = self.rack.routes.is_fresh(now) && self.term.is_some();
     }
 
     #[cold]
     fn renew_term(&mut self, now: Instant) {
         self.term = self.rack.routes.term(now);
+        self.term_until = self.term.map_or(now, |term| term.until);
         self.me = if self.term.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
     }
 
@@ -367,9 +395,50 @@ impl<M: Mode> RackView<M> {
         self.term
     }
 
+    /// True if what was found in the memory of an owner is right, since a moment at which this node had the right: it has it
+    /// still, and reads there still.
+    #[cfg(any(test, feature = "ucx"))]
+    pub(super) fn was_right(&self, owner: Owner, right: Right) -> bool {
+        // An owner is replaced once all workers have noticed, or once the right is over: not in this turn, or after that.
+        self.is_at(owner) && (!self.is_managed || self.rack.routes.has_still(right))
+    }
+
+    /// True if the keys of a micro-shard are read at its owner.
+    #[cfg(any(test, feature = "ucx"))]
+    pub(super) fn is_at(&self, owner: Owner) -> bool {
+        self.rack.routes.reader(owner.micro_shard) == owner.node
+    }
+
+    /// What a node says of memory that is not mapped here.
+    #[cfg(feature = "ucx")]
+    pub(super) fn afar(&self, node: usize) -> Option<Arc<Advertisement>> {
+        self.rack.afar(node)
+    }
+
+    /// True if the memory of a node is read without being mapped.
+    pub(crate) fn is_afar(&self, _node: u16) -> bool {
+        #[cfg(feature = "ucx")]
+        return self.afar.get(usize::from(_node)) == Some(&true);
+        #[cfg(not(feature = "ucx"))]
+        false
+    }
+
+    /// True if a command for a key might overtake one before it that is under way.
+    pub(crate) fn may_overtake(&self) -> bool {
+        self.is_managed || !matches!(self.rack.config.fabric, RackFabric::Mapped)
+    }
+
+    /// True if what this turn has found may leave. A turn without the right has touched no item.
+    #[inline]
+    pub(crate) fn may_answer(&self) -> bool {
+        !self.is_managed || self.term.as_ref().is_none_or(|term| self.rack.routes.may_answer(term))
+    }
+
     #[cold]
     fn take_over(&mut self) {
         let routes = &self.rack.routes;
+        // The next turn looks whether it has another right.
+        self.term_until = routes.zero;
         if self.has_lost_changes.take() {
             routes.lose_notes();
         }
@@ -377,8 +446,12 @@ impl<M: Mode> RackView<M> {
         if !changes.is_empty() {
             routes.add_notes(changes.drain(..));
         }
-        self.directory = self.rack.directory.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        self.directory = self.rack.directory.lock().clone();
         self.weights = self.rack.readers.bytes();
+        #[cfg(feature = "ucx")]
+        for (node, is_afar) in self.afar.iter_mut().enumerate() {
+            *is_afar = self.rack.afar(node).is_some();
+        }
         for (node, entry) in self.tables.iter_mut().enumerate() {
             let table = self.rack.neighbour(node).table.clone();
             let is_same =
@@ -417,7 +490,7 @@ impl<M: Mode> RackView<M> {
     pub(crate) fn reads_copy(&self, micro_shard: u32) -> bool {
         let routes = &self.rack.routes;
         // A copy is given up before others are said to be fresh, so that it must not have been given up before that.
-        let may_read = self.reads_copies && routes.is_copied(micro_shard);
+        let may_read = self.term.is_some() && routes.is_copied(micro_shard);
         let reads = may_read && routes.is_fresh(Instant::now()) && routes.is_copied(micro_shard);
         if reads {
             self.counters.copy_reads.count();
@@ -552,14 +625,14 @@ impl<M: Mode> RackView<M> {
         self.rack.config.nodes.len()
     }
 
-    /// True if this other node is in the directory: one that has left has no items, and need not be there.
-    pub(crate) fn has(&self, node: u16) -> bool {
-        !self.is_node(node) && usize::from(node) < self.nodes() && self.directory.nodes.contains(&node)
-    }
-
-    /// The numbers of all other nodes in the directory.
-    pub(crate) fn others(&self) -> Vec<u16> {
-        (0..self.nodes() as u16).filter(|&node| self.has(node)).collect()
+    /// The numbers of all other nodes that may have items now: one that has left has none, and need not be there. `None` if
+    /// this node has no lease. With one it knows them: the coordinator gives nothing to a node before that. The directory of
+    /// the turn may be older than the lease.
+    pub(crate) fn others_now(&self) -> Option<Vec<u16>> {
+        let nodes = Arc::clone(&self.rack.directory.lock().nodes);
+        let is_there = |node: &u16| !self.is_node(*node) && usize::from(*node) < self.nodes();
+        let may_answer = !self.is_managed || self.rack.routes.right(Instant::now()).is_some();
+        may_answer.then(|| nodes.iter().copied().filter(is_there).collect())
     }
 
     /// Asks for the cache line in which a key is looked up in the memory of its owner.
@@ -630,9 +703,49 @@ pub(super) fn shifted(time: Seconds, ahead_s: i64) -> Seconds {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use minos_engine::{Backing, StoreConfig, StoreMode};
 
     use super::*;
+    use crate::rack::config::{Acknowledge, Managed};
+
+    const LEASE: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn a_read_was_right_if_nothing_has_changed_since_it_began() {
+        let managed = Managed {
+            coordinators: Vec::new(),
+            lease: LEASE,
+            acknowledge: Acknowledge::Owner,
+            read_copies: None,
+        };
+        let config = RackConfig { managed: Some(managed), ..RackConfig::of_units(0, &[0, 0, 0], 4) };
+        let rack = Arc::new(Rack::<StoreMode>::new(config, 1));
+        let view = RackView::new(Arc::clone(&rack), &Clock::new(), Arc::default());
+        let (routes, owner) = (&rack.routes, Owner { node: 1, micro_shard: 2 });
+        let until_us = |from: Duration| routes.now_us(Instant::now() + from);
+        routes.set(owner.micro_shard, 1, false);
+        routes.hold(1, until_us(LEASE));
+        let right = routes.right(Instant::now()).unwrap();
+        assert!(view.was_right(owner, right));
+        // Changes wait, but its owner is the same.
+        routes.set(owner.micro_shard, 1, true);
+        assert!(view.was_right(owner, right));
+        routes.hold(1, until_us(LEASE * 2));
+        assert!(view.was_right(owner, right));
+        for other in [2, NOWHERE] {
+            routes.set(owner.micro_shard, other, false);
+            assert!(!view.was_right(owner, right));
+        }
+        routes.set(owner.micro_shard, 1, false);
+        // A lease that has ended, and the next one.
+        routes.hold(1, 0);
+        assert!(!view.was_right(owner, right));
+        routes.hold(2, until_us(LEASE));
+        assert!(!view.was_right(owner, right));
+        assert!(view.was_right(owner, routes.right(Instant::now()).unwrap()));
+    }
 
     #[test]
     fn a_memory_is_left_that_its_node_has_lost() {

@@ -3,7 +3,7 @@
 use std::{
     fmt::Display,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
 };
@@ -12,6 +12,7 @@ use minos_engine::Mode;
 use minos_net::Io;
 use minos_rack::ServerId;
 use minos_unit::{Load, Weights};
+use parking_lot::Mutex;
 
 use super::Rack;
 use crate::{ops::counters::Totals, server::shared::Shared};
@@ -61,7 +62,7 @@ impl Readers {
     /// Shows weights from now on, unless newer ones are shown; true if it does. Workers look again then, and after that
     /// the news is told.
     pub(super) fn show(&self, weights: Arc<Weights>) -> bool {
-        let mut shown = self.lock();
+        let mut shown = self.shown.lock();
         let is_newer = shown.as_ref().is_none_or(|shown| weights.version() > shown.weights.version());
         if is_newer {
             let bytes = weights.encode().into();
@@ -72,17 +73,12 @@ impl Readers {
 
     /// The bytes for clients; none without weights.
     pub(super) fn bytes(&self) -> Arc<[u8]> {
-        self.lock().as_ref().map(|shown| Arc::clone(&shown.bytes)).unwrap_or_default()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Shown>> {
-        // It is replaced as a whole, so it is never half written.
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shown.lock().as_ref().map(|shown| Arc::clone(&shown.bytes)).unwrap_or_default()
     }
 
     /// Emits the weights of so many nodes, for `stats rack`.
     pub(super) fn emit(&self, nodes: usize, emit: &mut dyn FnMut(&str, &dyn Display)) {
-        let Some(Shown { weights, .. }) = self.lock().clone() else { return };
+        let Some(Shown { weights, .. }) = self.shown.lock().clone() else { return };
         emit("weights", &weights.version());
         for node in 0..nodes {
             emit(&format!("node:{node}:weight"), &weights.of(ServerId(node as u32)));

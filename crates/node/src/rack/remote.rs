@@ -55,6 +55,9 @@ pub(crate) fn read<M: Mode, P>(
         Answer::Found(None) | Answer::AskOwner => {}
     }
     tx.truncate(start);
-    counters.remote_asked.count();
+    // Otherwise it is known later whether the owner is asked.
+    if !rack.is_afar(owner.node) {
+        counters.remote_asked.count();
+    }
     Remote::AskOwner
 }

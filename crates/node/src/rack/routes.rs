@@ -6,15 +6,13 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering},
     thread::{self, Thread},
     time::{Duration, Instant},
 };
 
 use minos_base::KeyHash;
+use parking_lot::Mutex;
 
 /// The bits of a word that name a node.
 const NODE: u16 = 0x0fff;
@@ -51,7 +49,7 @@ pub(crate) struct Routes {
     /// The thread that waits until workers have noticed a version.
     passing: Mutex<Option<Thread>>,
     /// From which times are counted.
-    zero: Instant,
+    pub(crate) zero: Instant,
     /// Microseconds since `zero` at which the lease ends.
     lease_until_us: AtomicU64,
     /// Number of the lease. A lease that does not follow another without a gap has another number.
@@ -70,7 +68,7 @@ pub(crate) struct Right(u64);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Term {
     pub(crate) right: Right,
-    until: Instant,
+    pub(crate) until: Instant,
 }
 
 /// Lets answers of a turn leave, as long as this node has had the right to give them since the turn began. A process may
@@ -85,9 +83,7 @@ impl Guard<'_> {
     /// True if answers may leave now. A turn without the right has touched no item.
     #[inline]
     pub(crate) fn may_answer(&self) -> bool {
-        let Some(term) = &self.term else { return true };
-        let now = Instant::now();
-        self.routes.is_within(term, now) || self.routes.right(now) == Some(term.right)
+        self.term.is_none_or(|term| self.routes.may_answer(&term))
     }
 
     /// The right of the turn.
@@ -97,7 +93,7 @@ impl Guard<'_> {
 
     /// True if this node has had a right since it was given, or needs none.
     pub(crate) fn is_still(&self, right: Option<Right>) -> bool {
-        right.is_none() || self.routes.right(Instant::now()) == right
+        right.is_none_or(|right| self.routes.has_still(right))
     }
 }
 
@@ -187,19 +183,14 @@ impl Routes {
     pub(crate) fn notice(&self, worker: usize, version: u64) {
         // Release: whoever sees it sees all that the worker did before.
         self.noticed[worker].store(version, Ordering::Release);
-        self.passing().iter().for_each(Thread::unpark);
-    }
-
-    fn passing(&self) -> MutexGuard<'_, Option<Thread>> {
-        // It is replaced as a whole.
-        self.passing.lock().unwrap_or_else(PoisonError::into_inner)
+        self.passing.lock().iter().for_each(Thread::unpark);
     }
 
     /// Waits until no worker goes by older routes; false if `is_over` before. `wake` wakes all workers.
     pub(crate) fn pass(&self, wake: impl Fn(), is_over: impl Fn() -> bool) -> bool {
         self.has_changed.store(false, Ordering::Relaxed);
         // Before workers can notice, so that each of them wakes this thread.
-        *self.passing() = Some(thread::current());
+        *self.passing.lock() = Some(thread::current());
         let version = self.raise();
         wake();
         let has_noticed = |noticed: &AtomicU64| noticed.load(Ordering::Acquire) >= version;
@@ -212,7 +203,7 @@ impl Routes {
             }
             thread::park_timeout(LOOK_EVERY);
         };
-        *self.passing() = None;
+        *self.passing.lock() = None;
         has_passed
     }
 
@@ -221,11 +212,14 @@ impl Routes {
         self.lease_until_us.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Extends the lease of this number until a time of [`Routes::now_us`].
+    /// Extends the lease of this number until a time of [`Routes::now_us`]. Workers look again if it is another lease.
     pub(crate) fn hold(&self, number: u64, until_us: u64) {
         // In this order: a turn with the old number that sees the new end finds the number changed afterwards.
-        self.lease.store(number, Ordering::SeqCst);
+        let is_another = self.lease.swap(number, Ordering::SeqCst) != number;
         self.lease_until_us.store(until_us, Ordering::SeqCst);
+        if is_another {
+            self.raise();
+        }
     }
 
     /// A moment as microseconds, as leases count them.
@@ -250,23 +244,33 @@ impl Routes {
         Some(Term { right, until })
     }
 
-    /// True if this node has had a right since the term was given. The end of a lease only grows, so that most turns need not
-    /// compute with times.
+    /// True if this node has had the right since the term was given. The end of a lease only grows, so that most turns need not
+    /// look at it.
     #[inline]
-    pub(crate) fn is_within(&self, term: &Term, now: Instant) -> bool {
+    pub(crate) fn may_answer(&self, term: &Term) -> bool {
+        self.is_within(term, Instant::now()) || self.has_still(term.right)
+    }
+
+    #[inline]
+    fn is_within(&self, term: &Term, now: Instant) -> bool {
         now < term.until && self.lease.load(Ordering::SeqCst) == term.right.0
+    }
+
+    #[cold]
+    pub(super) fn has_still(&self, right: Right) -> bool {
+        self.right(Instant::now()) == Some(right)
     }
 
     /// Begins to note the changes of a micro-shard, with none.
     pub(crate) fn note(&self, micro_shard: u32) {
-        self.noted().insert(micro_shard, Some(Vec::new()));
+        self.notes.lock().insert(micro_shard, Some(Vec::new()));
         self.words[micro_shard as usize].fetch_or(NOTING, Ordering::Relaxed);
     }
 
     /// Ends that.
     pub(crate) fn stop_noting(&self, micro_shard: u32) {
         self.words[micro_shard as usize].fetch_and(!NOTING, Ordering::Relaxed);
-        self.noted().remove(&micro_shard);
+        self.notes.lock().remove(&micro_shard);
     }
 
     /// Begins or ends to hand the changes of a micro-shard over.
@@ -286,9 +290,9 @@ impl Routes {
         self.fed.load(Ordering::Relaxed) > 0
     }
 
-    /// Lets a copy of a micro-shard be read here, or no longer.
-    pub(crate) fn copy(&self, micro_shard: u32, is_copied: bool) {
-        self.mark(micro_shard, COPIED, is_copied);
+    /// Lets a copy of a micro-shard be read here, or no longer; true if it could be read before.
+    pub(crate) fn copy(&self, micro_shard: u32, is_copied: bool) -> bool {
+        self.mark(micro_shard, COPIED, is_copied)
     }
 
     /// Sets or clears a mark; true if it was set before.
@@ -321,7 +325,7 @@ impl Routes {
 
     /// Takes in changes that were made.
     pub(crate) fn add_notes(&self, changes: impl Iterator<Item = (u32, KeyHash)>) {
-        let mut noted = self.noted();
+        let mut noted = self.notes.lock();
         for (micro_shard, hash) in changes {
             let Some(list) = noted.get_mut(&micro_shard) else { continue };
             match list {
@@ -333,20 +337,15 @@ impl Routes {
 
     /// Everything noted so far counts as lost: too much has changed at once.
     pub(crate) fn lose_notes(&self) {
-        self.noted().values_mut().for_each(|list| *list = None);
+        self.notes.lock().values_mut().for_each(|list| *list = None);
     }
 
     /// The keys of a micro-shard that have changed, each once; `None` if some were lost. Then none are left.
     pub(crate) fn take_notes(&self, micro_shard: u32) -> Option<Vec<KeyHash>> {
-        let mut hashes = self.noted().get_mut(&micro_shard)?.replace(Vec::new())?;
+        let mut hashes = self.notes.lock().get_mut(&micro_shard)?.replace(Vec::new())?;
         hashes.sort_unstable_by_key(|hash| hash.0);
         hashes.dedup();
         Some(hashes)
-    }
-
-    fn noted(&self) -> MutexGuard<'_, HashMap<u32, Option<Vec<KeyHash>>>> {
-        // Each change of it is whole.
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -384,7 +383,7 @@ mod tests {
             routes.feed(micro_shard, is_fed);
             assert_eq!(routes.is_feeding(), is_feeding, "{micro_shard} {is_fed}");
         }
-        routes.copy(2, true);
+        assert!(!routes.copy(2, true));
         assert!(!routes.is_feeding());
     }
 
@@ -421,19 +420,30 @@ mod tests {
     fn a_term_lasts_as_long_as_its_lease_was_known_to_last() {
         let routes = Routes::new(1, 1);
         let at = |us| routes.zero + Duration::from_micros(us);
+        let is_within = |term: &Term, us: u64| routes.is_within(term, at(us));
         assert!(routes.term(at(0)).is_none());
         routes.hold(1, 100);
         let term = routes.term(at(50)).unwrap();
-        assert!(Some(term.right) == routes.right(at(50)) && routes.is_within(&term, at(99)));
+        assert!(Some(term.right) == routes.right(at(50)) && is_within(&term, 99));
+        assert_eq!(term.until, at(100));
         routes.hold(1, 200);
-        assert!(
-            !routes.is_within(&term, at(100)) && routes.is_within(&routes.term(at(100)).unwrap(), at(199))
-        );
+        assert!(!is_within(&term, 100) && is_within(&routes.term(at(100)).unwrap(), 199));
         // A lease with a gap before it.
         routes.hold(2, 400);
-        assert!(!routes.is_within(&term, at(99)));
+        assert!(!is_within(&term, 99));
         routes.hold_for_ever();
-        assert!(routes.is_within(&routes.term(at(50)).unwrap(), at(1 << 50)));
+        assert!(is_within(&routes.term(at(50)).unwrap(), 1 << 50));
+    }
+
+    #[test]
+    fn workers_are_told_of_another_lease_but_not_of_a_longer_one() {
+        let routes = Routes::new(1, 1);
+        let raises = |number, until_us| {
+            let before = routes.version();
+            routes.hold(number, until_us);
+            routes.version() != before
+        };
+        assert!(raises(1, 100) && !raises(1, 200) && raises(2, 400));
     }
 
     #[test]

@@ -3,11 +3,16 @@
 use std::{
     io::{self, ErrorKind, Read, Write},
     net::Shutdown,
-    os::{fd::OwnedFd, unix::net::UnixStream},
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::{UnixListener, UnixStream},
+    },
+    path::Path,
+    thread,
     time::Duration,
 };
 
-use minos_net::{Address, Socket};
+use minos_net::{Address, Listener, Socket};
 use minos_sealed::{Blocking, Duplex, Ends, Keys, Purpose};
 
 use crate::tcp::connection::Proven;
@@ -20,6 +25,23 @@ const CONNECT_MAX: Duration = Duration::from_secs(1);
 pub(crate) const COORDINATOR: u16 = u16::MAX;
 /// The number by which an operator calls.
 pub(crate) const OPERATOR: u16 = u16::MAX - 1;
+
+/// Listens at a Unix socket for processes of this user, whose streams `hear` gets on a thread that ends with the process. The
+/// path is removed when the listener is dropped.
+///
+/// # Errors
+/// Somebody listens there, or the kernel refuses.
+pub(crate) fn listen_here(
+    path: &Path,
+    hear: impl Fn(io::Result<ControlStream>) + Send + 'static,
+) -> io::Result<Listener> {
+    let listener = Listener::bind_private(&Address::Unix(path.to_owned()))?;
+    let door = UnixListener::from(listener.as_fd().try_clone_to_owned()?);
+    door.set_nonblocking(false)?;
+    let accept = move || door.incoming().flatten().for_each(|stream| hear(ControlStream::plain(stream)));
+    thread::Builder::new().name("minos-accept".to_owned()).spawn(accept)?;
+    Ok(listener)
+}
 
 /// A stream for control. Each write ends within [`SEND_MAX`].
 pub(crate) enum ControlStream {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     access::{Guard, Task},
-    ops::Next,
+    ops::{Context, Next},
 };
 
 /// The user of all clients on a server without users.
@@ -33,13 +33,22 @@ const PASSWORD_BITS_MAX: i64 = 4096;
 const DENIALS_SHOWN: i64 = 10;
 
 /// Executes a command about users. Changes hold until the file is read again, unless SAVE writes them there.
-pub(super) fn execute<M: Mode>(session: &mut RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Done<M> {
+pub(super) fn execute<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
     match call.spec.id {
         Id::AclGenPass => make_password(call, tx)?,
         Id::AclCat => categories(call, tx)?,
-        Id::AclLoad | Id::AclSave => return use_file(session, call, tx),
+        Id::AclLoad | Id::AclSave => use_file(session, call, tx)?,
         Id::AclLog => log(session, call, tx)?,
         _ => users(session, call, tx)?,
+    }
+    if matches!(call.spec.id, Id::AclDelUser | Id::AclLoad) {
+        // This one among them goes once its reply has left.
+        cx.admin.kill_deleted();
     }
     Ok(())
 }
@@ -76,23 +85,22 @@ fn users(session: &mut RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Result
             Some(user) => tell(user, version, tx),
             None => compose::null(tx, version),
         },
+        Id::AclDelUser if call.command.arguments(2).any(|name| name == b"default") => {
+            return Err("ERR The 'default' user cannot be removed".into());
+        }
         Id::AclDelUser => {
-            let mut changed = (*acl).clone();
             let names = call.command.arguments(2).filter_map(|name| std::str::from_utf8(name).ok());
-            let removed = names.filter(|name| changed.remove(name)).count();
-            authority.replace(changed);
+            let removed =
+                authority.change(|acl| Ok::<_, Failure>(names.filter(|name| acl.remove(name)).count()))?;
             compose::integer(tx, removed as i64);
         }
         _ => {
-            let mut changed = (*acl).clone();
             let words: Result<Vec<_>, _> = call.command.arguments(2).map(std::str::from_utf8).collect();
             let Ok([name, rules @ ..]) = words.as_deref() else {
                 return Err("ERR names and rules are text".into());
             };
-            if let Err(error) = changed.set_user(name, rules.iter().copied()) {
-                return Err(format!("ERR Error in ACL SETUSER modifier {error}").into());
-            }
-            authority.replace(changed);
+            let set = authority.change(|acl| acl.set_user(name, rules.iter().copied()));
+            set.map_err(|error| format!("ERR Error in ACL SETUSER modifier {error}"))?;
             tx.extend_from_slice(compose::OK);
         }
     }

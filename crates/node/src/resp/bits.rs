@@ -6,7 +6,7 @@ use minos_proto::resp::{compose, integer};
 use super::{
     call::{Call, Done, Failure, SYNTAX, entry, fail, kept, no_memory},
     keys::exists,
-    strings::{part, with_value},
+    strings::{part, patch_large, with_value},
 };
 use crate::ops::{self, Context, Placement};
 
@@ -29,15 +29,26 @@ pub(super) fn set<M: Mode, P: Placement>(
         return fail("ERR bit is not an integer or out of range");
     };
     let (hash, key) = call.key();
+    let bytes = at as u64 + 1;
+    // Who watches the key sees no change if the bit is the same.
+    let change = |old: Option<u8>| {
+        let byte = old.unwrap_or(0);
+        let new = byte & !(1 << bit) | (on as u8) << bit;
+        (old != Some(new)).then_some(new)
+    };
+    let answer = |old: Option<u8>, tx| compose::integer(tx, i64::from(old.unwrap_or(0) >> bit & 1));
+    let byte_of = |value: &[u8]| value.get(at).copied();
+    let patched = patch_large(cx, (hash, key), (at, bytes), |value| change(byte_of(value)).map(|new| [new]))?;
+    if let Some(old) = patched {
+        answer(old.and_then(|old| byte_of(old.value())), tx);
+        return Ok(());
+    }
     let mut entry = entry(cx, hash, key)?;
-    let old = entry.item().and_then(|item| item.value().get(at).copied());
-    let byte = old.unwrap_or(0);
-    let new = byte & !(1 << bit) | (on as u8) << bit;
-    let written = match old {
-        // Who watches the key sees no change.
-        Some(old) if old == new => Ok(0),
-        Some(_) => entry.overwrite_value(at, &[new]),
-        None => {
+    let old = entry.item().and_then(|item| byte_of(item.value()));
+    let written = match (old, change(old)) {
+        (_, None) => Ok(0),
+        (Some(_), Some(new)) => entry.overwrite_value(at, &[new]),
+        (None, Some(new)) => {
             let (kept, meta) = match entry.item() {
                 Some(item) => (item.value().to_vec(), kept(&item)),
                 None => (Vec::new(), ItemMeta::default()),
@@ -51,7 +62,7 @@ pub(super) fn set<M: Mode, P: Placement>(
         return no_memory(cx);
     }
     cx.counters.cmd_set.count();
-    compose::integer(tx, i64::from(byte >> bit & 1));
+    answer(old, tx);
     Ok(())
 }
 

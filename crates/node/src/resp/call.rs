@@ -6,7 +6,7 @@ use minos_base::KeyHash;
 use minos_engine::{Entry, ItemMeta, ItemState, Mode, Pinned};
 use minos_proto::resp::{Command, Flag, Spec, find, find_subcommand, integer};
 
-use crate::ops::{self, Cold, Context, Failed, Fetch, Lookup, Moment, Next};
+use crate::ops::{self, Cold, Context, Failed, Fetch, Lookup, Moment, Need, Next};
 
 /// A command with what the table knows about it.
 #[derive(Clone, Copy)]
@@ -112,7 +112,17 @@ pub(super) fn entry<'a, M: Mode, P>(
     hash: KeyHash,
     key: &'a [u8],
 ) -> Result<Entry<'a, M>, Box<Interrupt<M>>> {
-    let mut entry = ops::entry(cx, hash, key).or_else(|found| cold(cx, found, (hash, key)))?;
+    entry_for(cx, hash, key, Need::Item)
+}
+
+/// The entry of a key whose item, if it is on flash, is needed in this form.
+pub(super) fn entry_for<'a, M: Mode, P>(
+    cx: &Context<'a, M, P>,
+    hash: KeyHash,
+    key: &'a [u8],
+    need: Need,
+) -> Result<Entry<'a, M>, Box<Interrupt<M>>> {
+    let mut entry = ops::entry_for(cx, hash, key, need).or_else(|found| cold(cx, found, (hash, key)))?;
     ops::bury(cx, &mut entry);
     Ok(entry)
 }

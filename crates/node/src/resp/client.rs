@@ -64,7 +64,7 @@ pub(super) fn connection<M: Mode, P: Placement>(
             None => return fail(NO_INTEGER),
         },
         Id::Auth => {
-            authenticate(cx, session, call.command.arguments(1).collect::<Vec<_>>().as_slice())?;
+            authenticate(cx, session, call, call.command.arguments(1).collect::<Vec<_>>().as_slice())?;
             tx.extend_from_slice(compose::OK);
         }
         _ => hello(cx, session, call, tx)?,
@@ -76,6 +76,7 @@ pub(super) fn connection<M: Mode, P: Placement>(
 fn authenticate<M: Mode, P>(
     cx: &Context<'_, M, P>,
     session: &mut RespSession,
+    call: &Call<'_>,
     arguments: &[&[u8]],
 ) -> Done<M> {
     let (name, password) = match (arguments, &session.guard) {
@@ -89,7 +90,7 @@ fn authenticate<M: Mode, P>(
         Some(LoggedIn::Yes) => Ok(()),
         Some(LoggedIn::Wait(task)) => pause(Next::Check(task)),
         Some(LoggedIn::No) => {
-            rights::note_denial(cx, session, Reason::Auth, (b"AUTH", name));
+            rights::note_denial(cx, session, Reason::Auth, (call.command.name(), name));
             fail(WRONG_PASSWORD)
         }
         None => fail(WRONG_PASSWORD),
@@ -117,7 +118,7 @@ fn hello<M: Mode, P>(
         match (word.to_ascii_lowercase().as_slice(), arguments.len()) {
             (b"auth", 2..) => {
                 let pair = [arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default()];
-                authenticate(cx, session, &pair)?;
+                authenticate(cx, session, call, &pair)?;
             }
             (b"setname", 1..) => name = Some(checked_name(arguments.next().unwrap_or_default())?),
             _ => {

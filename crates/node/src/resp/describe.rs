@@ -24,15 +24,17 @@ pub(super) fn command<M: Mode>(session: &RespSession, call: &Call<'_>, tx: &mut 
             tops().for_each(|spec| describe(spec, version, tx));
         }
         Id::CommandInfo => {
+            let (begin, bytes_max) = (tx.len(), session.limits.command_bytes_max);
             compose::array(tx, call.command.len() - 2);
             for name in call.command.arguments(2) {
                 match named(name) {
                     Some(spec) => describe(spec, version, tx),
                     None => compose::null(tx, version),
                 }
+                check_length(tx, begin, bytes_max)?;
             }
         }
-        Id::CommandDocs => docs(call, version, tx),
+        Id::CommandDocs => docs(session, call, tx)?,
         Id::CommandGetKeys => keys(call, tx)?,
         _ => list(call, tx)?,
     }
@@ -71,13 +73,27 @@ fn describe(spec: &Spec, version: Version, tx: &mut Vec<u8>) {
     subcommands(spec).for_each(|spec| describe(spec, version, tx));
 }
 
-fn docs(call: &Call<'_>, version: Version, tx: &mut Vec<u8>) {
-    let asked: Vec<&Spec> = match call.command.len() {
-        2 => tops().collect(),
-        _ => call.command.arguments(2).filter_map(named).collect(),
+fn docs(session: &RespSession, call: &Call<'_>, tx: &mut Vec<u8>) -> Result<(), Failure> {
+    let (asked, bytes_max): (Vec<&Spec>, _) = match call.command.len() {
+        2 => (tops().collect(), usize::MAX),
+        _ => (call.command.arguments(2).filter_map(named).collect(), session.limits.command_bytes_max),
     };
-    compose::map(tx, asked.len(), version);
-    asked.into_iter().for_each(|spec| document(spec, version, tx));
+    let begin = tx.len();
+    compose::map(tx, asked.len(), session.version);
+    for spec in asked {
+        document(spec, session.version, tx);
+        check_length(tx, begin, bytes_max)?;
+    }
+    Ok(())
+}
+
+/// Refuses a reply, composed from `begin` on, that is too long: the same command may be asked for thousands of times.
+fn check_length(tx: &mut Vec<u8>, begin: usize, bytes_max: usize) -> Result<(), Failure> {
+    if tx.len() - begin > bytes_max {
+        tx.truncate(begin);
+        return Err("ERR the reply would be longer than --max-buffer".into());
+    }
+    Ok(())
 }
 
 /// A command's name and its documentation.

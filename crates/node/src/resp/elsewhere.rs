@@ -3,17 +3,18 @@
 //! A command goes to the owner of its keys as it is. One for keys of several nodes is divided if its reply can be put
 //! together again, and refused otherwise, as in Redis Cluster.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use minos_base::{Exptime, SizeClass};
 use minos_engine::Mode;
 use minos_proto::resp::{Flag, Id, Keys, Version, compose, unsigned};
+use parking_lot::Mutex;
 
 use super::{
     call::{Call, Done, Failure, end, fail, pause},
-    execute::{all_keys, keys_left},
+    execute::{aborted, all_keys, keys_left},
     relayed::{self, Kind, Midway, PART_KEYS, array, frame, put_watched},
-    scan, scratch, server,
+    rights, scan, scratch, server,
     session::{RespSession, Transaction, Unique, Watched},
     tracking,
     transaction::{note_watched, watched_here},
@@ -153,9 +154,9 @@ fn forward<M: Mode, P: Placement>(
 
 /// True if a command for a key does not overtake an earlier one.
 fn may_leave<M: Mode, P>(cx: &Context<'_, M, P>, hash: minos_base::KeyHash, is_large: bool) -> bool {
-    // A command that finds its micro-shard on the move is sent again: another one for its key would overtake it.
-    let is_managed = cx.rack.is_some_and(RackView::is_managed);
-    cx.holes.may_forward(hash, is_large) && (!is_managed || cx.holes.may_read(hash))
+    // One that finds its micro-shard on the move is sent again, and a read may end later than what follows it.
+    let may_overtake = cx.rack.is_some_and(RackView::may_overtake);
+    cx.holes.may_forward(hash, is_large) && (!may_overtake || cx.holes.may_read(hash))
 }
 
 /// The frame for a command of these words.
@@ -269,7 +270,7 @@ impl Gather {
 
     /// Takes in a reply. Returns that to the client with the last one.
     fn take(&self, reply: Vec<u8>) -> Vec<u8> {
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = self.parts.lock();
         let (left, total) = &mut *parts;
         *left -= 1;
         total.add(reply);
@@ -443,7 +444,7 @@ fn size<M: Mode, P: Placement>(
     }
     let mut own = Vec::new();
     scan::size::<M, P>(cx, &mut own)?;
-    let others = rack.others();
+    let Some(others) = rack.others_now() else { return fail(scan::NO_LEASE) };
     let gather = Gather::new(others.len() + 1, true);
     let reply = gather.take(own);
     for node in others {
@@ -451,7 +452,8 @@ fn size<M: Mode, P: Placement>(
         ask_node(cx, tx.len(), (call, node), (bytes, gather.part(session)));
     }
     tx.extend_from_slice(&reply);
-    Ok(())
+    // What follows may change the number of keys.
+    end(Next::Yield)
 }
 
 /// WATCH of keys of which another node has some.
@@ -582,6 +584,8 @@ fn exec_at<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     let Transaction { queued, watched, .. } = std::mem::take(&mut session.transaction);
+    // The other node does not know who asks, and the user's rights may be others than when these were queued.
+    scratch::commands(&queued).try_for_each(|call| rights::check(cx, session, &call)).map_err(aborted)?;
     let uniques: Option<Vec<_>> =
         watched.iter().map(|watched| Some((&*watched.key, watched.unique.known()?))).collect();
     let Some(uniques) = uniques else {

@@ -6,10 +6,10 @@ use minos_proto::resp::{Command, Flag, Id, compose, find_subcommand};
 
 use super::{
     acl, bits,
-    call::{Call, Done, Failure, Interrupt, NO_MEMORY, fail, pause},
+    call::{Call, Done, Failure, Interrupt, NO_MEMORY, end, fail, pause},
     client, config, count, describe,
     elsewhere::{self, ON_THE_MOVE, OTHER_SLOTS},
-    expire, get, info, keys, lcs, object, rename, scan, server,
+    expire, get, home, info, keys, lcs, object, rename, scan, server,
     session::{Progress, Replies, RespSession, Transaction},
     set, strings, tracking, transaction,
 };
@@ -18,6 +18,9 @@ use crate::rack::{Intent, RackView};
 
 /// Bytes of an unknown command's name, and of its arguments, in the error for it, as in Redis.
 const SAID_BYTES_MAX: usize = 128;
+
+/// Bytes of a value that count as a request of a visit.
+const BYTES_OF_A_REQUEST: u64 = 4 << 10;
 
 /// A command of a client; one that no table knows as it came.
 pub(super) struct Request<'a> {
@@ -155,6 +158,10 @@ fn checked<M: Mode, P: Placement>(
         match call.and_then(|call| check(cx, call).and_then(|()| Ok((call, admit(cx, session, call)?)))) {
             Ok((call, true)) => call,
             Ok((_, false)) => return pause(Next::Unpaused),
+            // A page in a browser sends its commands behind a head like this.
+            Err(_) if request.call.as_ref().is_err_and(|command| is_http(command.name())) => {
+                return end(Next::Close);
+            }
             Err(failure) => return Err(refused(cx, session, request, failure).into()),
         };
     if session.transaction.is_open && !call.spec.flags.has(Flag::AT_ONCE) {
@@ -209,6 +216,12 @@ fn execute<M: Mode, P: Placement>(
     }
 }
 
+/// The refusal of a whole transaction.
+pub(super) fn aborted(Failure(text): Failure) -> Failure {
+    let why = text.strip_prefix(b"ERR ").unwrap_or(&text);
+    Failure([b"EXECABORT Transaction discarded because of: ", why].concat().into())
+}
+
 /// Notes that a command was refused: it ends the transaction if it is EXEC, and breaks it otherwise.
 #[cold]
 fn refused<M: Mode, P>(
@@ -223,8 +236,7 @@ fn refused<M: Mode, P>(
     }
     if request.call.as_ref().is_ok_and(|call| call.spec.id == Id::Exec) {
         session.transaction = Transaction::default();
-        let why = failure.0.strip_prefix(b"ERR ").unwrap_or(&failure.0);
-        return Failure([b"EXECABORT Transaction discarded because of: ", why].concat().into());
+        return aborted(failure);
     }
     session.transaction.is_broken |= session.transaction.is_open;
     failure
@@ -318,6 +330,12 @@ fn with_subcommand<'a, M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'a>) -> R
     Ok(Call { spec, lookup: key.map(|key| Lookup::of(cx, key, || Intent::ReadCopy)), ..*call })
 }
 
+/// True for the first word of a line in the head of an HTTP request, as Redis looks for it.
+#[cold]
+fn is_http(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"post") || name.eq_ignore_ascii_case(b"host:")
+}
+
 /// The error for a command that nobody knows, in Redis' words.
 #[cold]
 fn unknown(command: &Command<'_>) -> Failure {
@@ -359,27 +377,20 @@ fn others<M: Mode, P: Placement>(
         Id::MSetNx => strings::set_many_new(cx, call, tx),
         Id::GetDel => strings::get_and_delete(cx, session, call, tx),
         Id::GetEx => strings::get_and_expire(cx, session, call, tx),
-        Id::Append => strings::append(cx, call, tx),
         Id::StrLen => strings::length(cx, call, tx),
-        Id::GetRange | Id::SubStr => strings::range(cx, call, tx),
-        Id::SetRange => strings::set_range(cx, call, tx),
         Id::Incr => count::add(cx, call, Ok(1), tx),
         Id::Decr => count::add(cx, call, Ok(-1), tx),
         Id::IncrBy => count::add(cx, call, call.integer(2), tx),
         Id::DecrBy => count::subtract(cx, call, tx),
         Id::IncrByFloat => count::add_decimal(cx, call, tx),
         Id::Lcs => lcs::lcs(cx, session, call, tx),
-        Id::SetBit => bits::set(cx, call, tx),
         Id::GetBit => bits::get(cx, call, tx),
-        Id::BitCount => bits::count(cx, call, tx),
         Id::Del | Id::Unlink => keys::delete(cx, session, call, requests_left, tx),
         Id::Exists | Id::Touch => keys::exist(cx, session, call, requests_left, tx),
         Id::Type => keys::kind(cx, call, tx),
         Id::Ttl | Id::PTtl | Id::ExpireTime | Id::PExpireTime => expire::tell(cx, call, tx),
         Id::Expire | Id::PExpire | Id::ExpireAt | Id::PExpireAt => expire::expire(cx, call, tx),
         Id::Persist => expire::persist(cx, call, tx),
-        Id::Rename | Id::RenameNx => rename::rename(cx, call, tx),
-        Id::Copy => rename::copy(cx, call, tx),
         Id::Scan => scan::scan(cx, call, tx),
         Id::KeysOf => scan::keys(cx, session, call, tx),
         Id::RandomKey => scan::random(cx, session, tx),
@@ -387,7 +398,17 @@ fn others<M: Mode, P: Placement>(
         Id::ObjectEncoding | Id::ObjectFreq | Id::ObjectIdleTime | Id::ObjectRefCount | Id::MemoryUsage => {
             object::tell(cx, session, call, tx)
         }
-        Id::Multi | Id::Exec | Id::Discard | Id::Watch | Id::Unwatch => {
+        Id::Append
+        | Id::GetRange
+        | Id::SubStr
+        | Id::SetRange
+        | Id::SetBit
+        | Id::BitCount
+        | Id::Rename
+        | Id::RenameNx
+        | Id::Copy
+        | Id::Exec => through(cx, session, call, requests_left, tx),
+        Id::Multi | Id::Discard | Id::Watch | Id::Unwatch => {
             transaction::execute(cx, session, call, requests_left, tx)
         }
         Id::Ping | Id::Echo | Id::Quit | Id::Reset | Id::Select | Id::Auth | Id::Hello => {
@@ -395,6 +416,30 @@ fn others<M: Mode, P: Placement>(
         }
         _ => about(cx, session, call, tx),
     }
+}
+
+/// Executes a command that goes through whole values, at the worker for those.
+fn through<M: Mode, P: Placement>(
+    cx: &mut Context<'_, M, P>,
+    session: &mut RespSession,
+    call: &Call<'_>,
+    requests_left: &mut usize,
+    tx: &mut Vec<u8>,
+) -> Done<M> {
+    let bytes = home::go_home(cx, session, call)?;
+    let done = match call.spec.id {
+        Id::Append => strings::append(cx, call, tx),
+        Id::GetRange | Id::SubStr => strings::range(cx, call, tx),
+        Id::SetRange => strings::set_range(cx, call, tx),
+        Id::SetBit => bits::set(cx, call, tx),
+        Id::BitCount => bits::count(cx, call, tx),
+        Id::Rename | Id::RenameNx => rename::rename(cx, call, tx),
+        Id::Copy => rename::copy(cx, call, tx),
+        _ => transaction::execute(cx, session, call, requests_left, tx),
+    };
+    // Other connections are served before the visit has gone through many bytes.
+    *requests_left = requests_left.saturating_sub((bytes / BYTES_OF_A_REQUEST) as usize);
+    done
 }
 
 /// Executes a command about clients or the server.
@@ -417,7 +462,7 @@ fn about<M: Mode, P: Placement>(
         Id::LatencyLatest | Id::LatencyHistory | Id::LatencyReset | Id::LatencyHistogram => {
             server::latency(cx, session, call, tx)
         }
-        _ if name.starts_with("acl|") && !name.ends_with("|help") => acl::execute(session, call, tx),
+        _ if name.starts_with("acl|") && !name.ends_with("|help") => acl::execute(cx, session, call, tx),
         _ if name.starts_with("client|") && !name.ends_with("|help") => client::client(cx, session, call, tx),
         _ if name.starts_with("command") && !name.ends_with("|help") => describe::command(session, call, tx),
         _ if name.ends_with("|help") => describe::help(call, tx),

@@ -5,11 +5,11 @@ use minos_engine::{Lookup, Mode};
 use minos_proto::resp::compose;
 
 use super::{
-    call::{Call, Done, Interrupt, entry, pause, read},
+    call::{Call, Done, Interrupt, entry_for, pause, read},
     execute::all_keys,
     session::RespSession,
 };
-use crate::ops::{Cold, Context, Fetch, Need, Next, Placement, cold};
+use crate::ops::{self, Cold, Context, Fetch, Need, Next, Placement, cold};
 
 /// True if there is an item with this key.
 pub(super) fn exists<M: Mode, P>(
@@ -81,7 +81,7 @@ fn along<'a, M: Mode, P>(
 ) -> Box<Interrupt<M>> {
     match *interrupt {
         Interrupt::Paused(Next::Fetch(fetch)) => {
-            let fetch = fetch.with(cx, behind.map(|key| (cx.store.hash(key), key)));
+            let fetch = fetch.with_own(cx, behind.map(|key| (cx.store.hash(key), key)));
             Box::new(Interrupt::Paused(Next::Fetch(Box::new(fetch))))
         }
         _ => interrupt,
@@ -97,7 +97,10 @@ pub(super) fn delete<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> Done<M> {
     sum(cx, session, call, requests_left, tx, |cx, hash, key| {
-        let is_deleted = entry(cx, hash, key)?.remove();
+        if let Some((moment, _)) = ops::deleted_on_flash(cx, hash, key) {
+            return Ok(!moment.has_just_passed(cx.clock));
+        }
+        let is_deleted = entry_for(cx, hash, key, Need::Deletion(None))?.remove();
         if is_deleted {
             cx.counters.delete_hits.count()
         } else {

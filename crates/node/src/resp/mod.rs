@@ -15,6 +15,7 @@ mod execute;
 mod expire;
 mod get;
 mod glob;
+mod home;
 mod info;
 mod keys;
 mod lcs;
@@ -41,6 +42,8 @@ mod walks;
 pub mod fuzz;
 
 pub(crate) use relayed::{MARK, Midway, serve as serve_relayed};
+#[cfg(any(test, feature = "ucx"))]
+pub(crate) use relayed::{key_of_get, reply_to_get};
 pub(crate) use rights::COMMANDS;
 pub(crate) use serve::serve;
 pub(crate) use session::RespSession;

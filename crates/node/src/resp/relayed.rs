@@ -163,6 +163,25 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// The key of the GET that a frame is; `None` if it is something else.
+#[cfg(any(test, feature = "ucx"))]
+pub(crate) fn key_of_get(frame: &[u8]) -> Option<&[u8]> {
+    Frame::of(frame).ok().filter(|it| frame[0] == MARK && it.kind == Kind::Command as u8)?.key_of_get()
+}
+
+/// The reply to that GET.
+#[cfg(any(test, feature = "ucx"))]
+pub(crate) fn reply_to_get(frame: &[u8], value: Option<&[u8]>) -> Vec<u8> {
+    let version = Frame::of(frame).map_or(Version::Two, |frame| frame.version);
+    let (mut reply, mut tx) = (Vec::new(), Vec::new());
+    match value {
+        Some(value) => compose::bulk(&mut reply, value),
+        None => compose::null(&mut reply, version),
+    }
+    wrap(&reply, &mut tx);
+    tx
+}
+
 /// Fetches the keys that the frames behind one read along with its own.
 #[cold]
 fn along<M: Mode, P>(cx: &Context<'_, M, P>, fetch: Fetch<M>, behind: &[u8]) -> Fetch<M> {
@@ -197,11 +216,7 @@ impl<M: Mode> Answer<M> {
     fn compose(self, tx: &mut Vec<u8>) -> Next<M> {
         match self {
             Self::Reply(reply) if reply.len() > REPLY_BYTES_MAX => tx.extend_from_slice(TOO_LONG),
-            Self::Reply(reply) => {
-                tx.extend_from_slice(format!("VA {}\r\n", reply.len()).as_bytes());
-                tx.extend_from_slice(&reply);
-                tx.extend_from_slice(compose::LINE_END);
-            }
+            Self::Reply(reply) => wrap(&reply, tx),
             Self::Value(head, item) => {
                 let bytes = head.len() + item.value().len() + compose::LINE_END.len();
                 tx.extend_from_slice(format!("VA {bytes}\r\n").as_bytes());
@@ -212,6 +227,13 @@ impl<M: Mode> Answer<M> {
         }
         Next::Continue
     }
+}
+
+/// Appends a reply of Redis' protocol as a value of memcached's.
+fn wrap(reply: &[u8], tx: &mut Vec<u8>) {
+    tx.extend_from_slice(format!("VA {}\r\n", reply.len()).as_bytes());
+    tx.extend_from_slice(reply);
+    tx.extend_from_slice(compose::LINE_END);
 }
 
 /// True if this node may do with these keys what a command does with them.

@@ -18,9 +18,13 @@ use crate::{
 
 const STRANGER: &str = "NOAUTH Authentication required.";
 pub(super) const HELLO_STRANGER: &str = "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
-                                         HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client \
-                                         and select the RESP protocol version at the same time";
-const NO_KEY: &str = "NOPERM No permissions to access a key";
+                                         HELLO AUTH <user> <pass> option can be used to authenticate the client and \
+                                         select the RESP protocol version at the same time";
+pub(super) const NO_KEY: &str =
+    "NOPERM this user has no permissions to access one of the keys used as arguments";
+/// For a command of a transaction that was allowed when it was queued.
+const NO_MORE: &str = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. This \
+                       command is no longer allowed for the following reason: ";
 
 /// Redis' commands as rules name them, by their [`Id`].
 pub(crate) const COMMANDS: &[Entry] = &entries();
@@ -91,30 +95,45 @@ pub(super) fn check<M: Mode, P>(
     call: &Call<'_>,
 ) -> Result<(), Failure> {
     let spec = call.spec;
-    if session.guard.is_none() || spec.flags.has(Flag::NO_AUTH) {
+    let Some(guard) = session.guard.as_mut().filter(|_| !spec.flags.has(Flag::NO_AUTH)) else {
+        return Ok(());
+    };
+    // One that was admitted goes on whatever its user has lost since: its reply may have begun, in which a refusal would be
+    // an element. Work with the file is done, and its verdict would be that of the next such command.
+    let goes_on = session.progress.done > 0
+        || session.transaction.is_executing && spec.id == Id::Exec
+        || guard.has_file_verdict() && matches!(spec.id, Id::AclLoad | Id::AclSave);
+    if goes_on {
         return Ok(());
     }
-    let user = session.guard.as_mut().and_then(|guard| guard.user());
-    let refusal: Failure = match user {
-        None => STRANGER.into(),
-        Some(user) if !user.may_run(RESP, spec.id as usize) => {
-            format!("NOPERM User {} has no permissions to run the '{}' command", user.name(), spec.name)
-                .into()
-        }
-        Some(user) if !all_keys(call).all(|key| user.may_access(key, access_of(call))) => NO_KEY.into(),
-        Some(_) => return Ok(()),
+    let Some(user) = guard.user() else {
+        cx.counters.cmd_denied.count();
+        return Err(STRANGER.into());
+    };
+    let is_allowed = |(place, key): &(usize, &[u8])| user.may_access(key, access_of(call, *place));
+    let (reason, object) = if !user.may_run(RESP, spec.id as usize) {
+        (Reason::Command, spec.name.as_bytes())
+    } else if let Some((_, key)) = all_keys(call).enumerate().find(|key| !is_allowed(key)) {
+        (Reason::Key, key)
+    } else {
+        return Ok(());
     };
     cx.counters.cmd_denied.count();
-    if let Some(user) = session.guard.as_mut().and_then(|guard| guard.user()).cloned() {
-        let may_run = user.may_run(RESP, spec.id as usize);
-        let forbidden = |key: &&[u8]| !user.may_access(key, access_of(call));
-        let (reason, object) = match all_keys(call).find(forbidden).filter(|_| may_run) {
-            Some(key) => (Reason::Key, key),
-            None => (Reason::Command, spec.name.as_bytes()),
-        };
-        note_denial(cx, session, reason, (object, user.name().as_bytes()));
+    let name = user.name().to_owned();
+    note_denial(cx, session, reason, (object, name.as_bytes()));
+    Err(refusal(reason, spec, session.transaction.is_executing))
+}
+
+#[cold]
+fn refusal(reason: Reason, spec: &Spec, is_of_exec: bool) -> Failure {
+    match (reason, is_of_exec) {
+        (Reason::Key, false) => NO_KEY.into(),
+        (_, false) => {
+            format!("NOPERM this user has no permissions to run the '{}' command", spec.name).into()
+        }
+        (Reason::Key, true) => format!("{NO_MORE}no permission to touch the specified keys").into(),
+        (_, true) => format!("{NO_MORE}no permission to execute the command or subcommand").into(),
     }
-    Err(refusal)
 }
 
 /// Notes for the operator that a client was refused something.
@@ -128,7 +147,8 @@ pub(super) fn note_denial<M: Mode, P>(
     if let Some(guard) = &session.guard {
         let object = &object[..object.len().min(KEY_BYTES_MAX)];
         let user = &user[..user.len().min(KEY_BYTES_MAX)];
-        guard.denials().note((reason, session.transaction.is_open), (object, user), || {
+        let is_in_multi = session.transaction.is_open || session.transaction.is_executing;
+        guard.denials().note((reason, is_in_multi), (object, user), || {
             let mut text = String::new();
             cx.admin.list_clients(session.id, 1, &mut |client| tell(client, session, &mut text));
             text
@@ -136,14 +156,18 @@ pub(super) fn note_denial<M: Mode, P>(
     }
 }
 
-/// What a command does with its keys.
-fn access_of(call: &Call<'_>) -> Access {
-    if !call.spec.flags.has(Flag::WRITE) {
-        return Access::Read;
-    }
+/// What a command does with a key, from the first, as Redis has it: a read is one of the value or of its expiry.
+fn access_of(call: &Call<'_>, place: usize) -> Access {
     match call.spec.id {
+        Id::StrLen | Id::Exists | Id::Type | Id::Touch | Id::Watch | Id::MemoryUsage => Access::Any,
+        Id::ObjectEncoding | Id::ObjectFreq | Id::ObjectIdleTime | Id::ObjectRefCount => Access::Any,
+        Id::Copy if place == 0 => Access::Read,
+        Id::Copy => Access::Write,
+        Id::Rename | Id::RenameNx if place > 0 => Access::Write,
+        _ if !call.spec.flags.has(Flag::WRITE) => Access::Read,
         Id::SetNx | Id::SetEx | Id::PSetEx | Id::MSet | Id::MSetNx | Id::Del | Id::Unlink => Access::Write,
         Id::Expire | Id::PExpire | Id::ExpireAt | Id::PExpireAt | Id::Persist => Access::Write,
+        Id::Append | Id::SetRange => Access::Write,
         // Unless it returns the old value.
         Id::Set if !call.command.arguments(3).any(|word| word.eq_ignore_ascii_case(b"get")) => Access::Write,
         _ => Access::Both,

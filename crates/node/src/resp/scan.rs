@@ -25,6 +25,8 @@ const RANDOM_ATTEMPTS_MAX: u64 = 64;
 
 /// The error of KEYS beyond `--max-buffer`.
 pub(super) const TOO_MANY_KEYS: &str = "ERR more keys match than --max-buffer holds: use SCAN";
+/// The error of a node of a rack that may not answer: others may have its items by now.
+pub(super) const NO_LEASE: &str = "ERR this node of the rack has no lease";
 /// Keys above flash that one step of KEYS lists, about.
 const KEYS_AT_ONCE: usize = 256;
 /// Keys above flash among which RANDOMKEY chooses, about.
@@ -64,6 +66,7 @@ pub(super) fn scan<M: Mode, P: Placement>(
 ) -> Done<M> {
     let Some(mut cursor) = cursor_of(call.argument(1)) else { return fail("ERR invalid cursor") };
     let options = options(call)?;
+    check_lease(cx)?;
     let (mut found, mut keys) = (Vec::new(), 0);
     let mut note = |key: &[u8]| {
         if options.is_string && options.pattern.is_none_or(|pattern| glob::matches(pattern, key)) {
@@ -140,6 +143,11 @@ fn walk<M: Mode, P>(
     }
 }
 
+/// Refuses a walk in a turn without the right to answer, which would find nothing.
+fn check_lease<M: Mode, P>(cx: &Context<'_, M, P>) -> Result<(), Failure> {
+    if cx.rack.is_some_and(|rack| rack.term().is_none()) { Err(NO_LEASE.into()) } else { Ok(()) }
+}
+
 /// True for a key that this node does not own: a rack's node may have copies of such items.
 fn is_elsewhere<M: Mode, P>(cx: &Context<'_, M, P>, key: &[u8]) -> bool {
     cx.rack.is_some_and(|rack| rack.elsewhere(key, || Intent::Read).is_some())
@@ -203,6 +211,7 @@ pub(super) fn random<M: Mode, P: Placement>(
     session: &mut RespSession,
     tx: &mut Vec<u8>,
 ) -> Done<M> {
+    check_lease(cx)?;
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let random = |salt: u64| cx.store.hash(&(time ^ salt.rotate_left(32)).to_le_bytes()).0;
     let buckets = cx.store.stats().buckets.max(1);
@@ -244,6 +253,7 @@ pub(super) fn random<M: Mode, P: Placement>(
 
 /// DBSIZE: items that have expired count until they are reclaimed, as in Redis.
 pub(super) fn size<M: Mode, P: Placement>(cx: &mut Context<'_, M, P>, tx: &mut Vec<u8>) -> Done<M> {
+    check_lease(cx)?;
     let stats = cx.store.stats();
     compose::integer(tx, (stats.items + stats.cold_items).saturating_sub(stats.dead_items) as i64);
     Ok(())

@@ -11,7 +11,7 @@ use minos_proto::resp::{Flag, Id, Keys, Parsed, compose, parse};
 use minos_sched::WorkerId;
 
 use super::{
-    call::{Call, Interrupt, entry, fail, kept, pin},
+    call::{Call, Interrupt, NO_MEMORY, entry, fail, kept, pin},
     execute::{Outcome, all_keys, run},
     serve::{CHECKED, request},
     session::{Progress, RespSession, Watched},
@@ -104,7 +104,10 @@ pub(super) fn execute<M: Mode, P: Placement>(
         let Some(items) = items(cx, queued, watched)? else { return Ok(Ended::Changed) };
         let uniques = copy(&table, &items, cx.now)?;
         compose::array(tx, count);
-        let executed = execute_on(cx, &table, session, queued, tx);
+        let executed = execute_on(cx, &table, session, queued, tx).and_then(|failed| {
+            admit(cx, session, tx.len() - start)?;
+            Ok(failed)
+        });
         let is_done =
             executed.and_then(|failed| Ok((change(cx, session, &table, (&items, &uniques))?, failed)));
         items.keys().for_each(|key| {
@@ -125,6 +128,22 @@ pub(super) fn execute<M: Mode, P: Placement>(
     }
     tx.truncate(start);
     fail(TOO_BUSY)
+}
+
+/// Takes memory for replies that are longer than others may be, until the client has read them.
+fn admit<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    session: &mut RespSession,
+    bytes: usize,
+) -> Result<(), Box<Interrupt<M>>> {
+    session.replies_permit = None;
+    if bytes > session.replies_bytes_max {
+        session.replies_permit = cx.admin.admit(bytes as u64);
+        if session.replies_permit.is_none() {
+            return fail(NO_MEMORY);
+        }
+    }
+    Ok(())
 }
 
 /// This worker's table for copies.

@@ -38,6 +38,8 @@ pub(crate) fn serve<M: Mode, P: Placement>(
     tx: &mut Vec<u8>,
 ) -> (usize, Next<M>) {
     session.mark_changes();
+    // What was composed before is sent.
+    session.replies_permit = None;
     let (consumed, next) = serve_all(cx, session, input, requests_left, tx);
     set_origin(None);
     if cx.holes.is_empty() {
@@ -145,10 +147,14 @@ fn serve_burst<M: Mode, P: Placement>(
             }
             Outcome::Paused(next) => return (consumed, timed::noted(cx, request, next)),
         }
-        // More replies than these are sent first.
-        if tx.len() >= session.replies_bytes_max {
+        // More replies than these are sent first, and a command that took long may end the visit.
+        if tx.len() >= session.replies_bytes_max || *requests_left == 0 {
             return (consumed, Next::Continue);
         }
+    }
+    if consumed > 0 && session.limits() != limits {
+        // The client has said who it is: what follows was read as that of a stranger.
+        return (consumed, Next::Continue);
     }
     let (used, next) = match tail {
         Tail::Unknown => (0, Next::Continue),

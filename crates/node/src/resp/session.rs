@@ -8,6 +8,7 @@ use minos_proto::resp::{Limits, Version};
 use super::{elsewhere::Own, serve::CHECKED, tracking::Tracked};
 use crate::{
     access::Guard,
+    ops::receiving::ReceivePermit,
     rack::Flushing,
     server::pause::{Pause, Paused},
 };
@@ -20,6 +21,8 @@ pub(crate) struct RespSession {
     pub(crate) limits: Limits,
     /// Bytes of replies after which they are sent before another command is executed.
     pub(crate) replies_bytes_max: usize,
+    /// Memory for longer replies of a transaction, until they are sent.
+    pub(super) replies_permit: Option<ReceivePermit>,
     /// The number of the connection.
     pub(super) id: u64,
     pub(super) version: Version,
@@ -54,6 +57,8 @@ pub(crate) struct RespSession {
     pub(super) is_between: bool,
     /// Its commands come from another node of the rack, or are parts of one or of a transaction: their keys are here.
     pub(super) is_part: bool,
+    /// The command in front has come to the worker for its value, or was to.
+    pub(super) has_come: bool,
 }
 
 /// The rest of a refused command.
@@ -161,6 +166,7 @@ impl RespSession {
         Self {
             limits,
             replies_bytes_max,
+            replies_permit: None,
             id,
             version: Version::Two,
             name: Box::default(),
@@ -179,6 +185,7 @@ impl RespSession {
             is_subscribed: false,
             is_between: true,
             is_part: false,
+            has_come: false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! SET, and the older commands for its options. A large value is received into its place.
 
+use minos_access::Access;
 use minos_base::{Clock, KeyHash, SizeClass, StoreKind};
 use minos_engine::Mode;
 use minos_proto::resp::{Begun, Head, Id, Limits, Spec, Version, bulk_head, compose, find, integer};
@@ -8,6 +9,7 @@ use super::{
     call::{Call, Done, Failure, NO_INTEGER, NO_MEMORY, SYNTAX, cold, end, entry, failed_text, no_memory},
     elsewhere,
     execute::{admit, bad_key},
+    rights::NO_KEY,
     session::{Discard, RespSession},
     tracking,
 };
@@ -379,7 +381,7 @@ fn collect<M: Mode, P: Placement>(
 /// Takes memory for a value of `bytes` with `options` arguments behind it.
 fn reserve<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
-    session: &RespSession,
+    session: &mut RespSession,
     (spec, key, bytes): (&Spec, &[u8], u64),
     operation: StoreOperation,
     (answer, options): (Answer, usize),
@@ -409,16 +411,25 @@ fn reserve<M: Mode, P: Placement>(
     let store = match options {
         0 => store,
         _ => {
-            store.with_trailer(Box::new(SetTrailer { options, is_muted: session.mutes(), clock: *cx.clock }))
+            let (is_muted, may_read) = (session.mutes(), may_read(session, key));
+            store.with_trailer(Box::new(SetTrailer { options, is_muted, may_read, clock: *cx.clock }))
         }
     };
     Receive::Away(Work::Receive { store: Box::new(store), received_bytes: 0 })
+}
+
+/// Whether a client that may write a key may read its value, too.
+fn may_read(session: &mut RespSession, key: &[u8]) -> bool {
+    let Some(guard) = &mut session.guard else { return true };
+    guard.user().is_some_and(|user| user.may_access(key, Access::Both))
 }
 
 /// The options behind a large value.
 struct SetTrailer {
     options: usize,
     is_muted: bool,
+    /// Whether the client may read the key's value.
+    may_read: bool,
     clock: Clock,
 }
 
@@ -461,7 +472,9 @@ impl ReadTrailer for SetTrailer {
             return TrailerEnd::Broken;
         };
         let read = Options::read(options.into_iter(), false);
-        match read.and_then(|options| options.apply("set", &self.clock, operation)) {
+        let applied = read.and_then(|options| options.apply("set", &self.clock, operation));
+        let is_forbidden = operation.takes_old && !self.may_read;
+        match applied.and_then(|()| if is_forbidden { Err(NO_KEY.into()) } else { Ok(()) }) {
             Ok(()) => TrailerEnd::Store,
             Err(_) if self.is_muted => TrailerEnd::Answered,
             Err(failure) => {
@@ -478,7 +491,7 @@ mod tests {
 
     #[test]
     fn a_trailer_is_as_long_as_its_options_say() {
-        let trailer = SetTrailer { options: 3, is_muted: false, clock: Clock::new() };
+        let trailer = SetTrailer { options: 3, is_muted: false, may_read: true, clock: Clock::new() };
         let whole = b"$2\r\nPX\r\n$5\r\n10000\r\n$3\r\nGET\r\n";
         let mut had = trailer.wanted_bytes(b"");
         while had < whole.len() {

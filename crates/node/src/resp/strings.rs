@@ -1,11 +1,11 @@
 //! Commands for a part of a value, for a value and its expiry, and for several values.
 
 use minos_base::{KeyHash, SizeClass};
-use minos_engine::{Change, Concat, ConcatError, ItemMeta, Mode, OutOfMemory, Seen, Side};
+use minos_engine::{Change, Concat, ConcatError, ItemMeta, Mode, OutOfMemory, Pinned, Seen, Side};
 use minos_proto::resp::compose;
 
 use super::{
-    call::{Call, Done, TOO_LONG, end, entry, fail, kept, no_memory, pause, pin, read},
+    call::{Call, Done, Interrupt, TOO_LONG, end, entry, fail, kept, no_memory, pause, pin, read},
     expire,
     keys::fetch_all,
     session::RespSession,
@@ -15,8 +15,8 @@ use super::{
 use crate::ops::{self, Context, LINE_END, Moment, Next, Placement, Work, now_ms};
 use crate::tcp::queue::VISIT_REQUESTS_MAX;
 
-/// Attempts to append to a large value without a lock, each of which fails if the value is replaced meanwhile.
-const APPEND_ATTEMPTS_MAX: usize = 4;
+/// Attempts to change a large value without a lock, each of which fails if the value is replaced meanwhile.
+const ATTEMPTS_MAX: usize = 4;
 
 /// GETDEL.
 pub(super) fn get_and_delete<M: Mode, P: Placement>(
@@ -162,7 +162,7 @@ pub(super) fn append<M: Mode, P: Placement>(
 ) -> Done<M> {
     let ((hash, key), part) = (call.key(), call.argument(2));
     let concat = |compare| Concat { side: Side::Back, extra: part, compare, cas: None };
-    for _ in 0..APPEND_ATTEMPTS_MAX {
+    for _ in 0..ATTEMPTS_MAX {
         if !cx.store.joins_large(hash, part.len() as u64) {
             break;
         }
@@ -213,7 +213,7 @@ pub(super) fn with_value<M: Mode, P, R>(
     cx: &Context<'_, M, P>,
     (hash, key): (KeyHash, &[u8]),
     f: impl FnOnce(Option<&[u8]>) -> R,
-) -> Result<R, Box<super::call::Interrupt<M>>> {
+) -> Result<R, Box<Interrupt<M>>> {
     if cx.store.joins_large(hash, 0)
         && let Some(item) = pin(cx, (hash, key))?
     {
@@ -223,6 +223,37 @@ pub(super) fn with_value<M: Mode, P, R>(
     entry.mark_fetched(cx.now);
     let item = entry.item();
     Ok(f(item.as_ref().map(|item| item.value())))
+}
+
+/// Stores a large value of at least `bytes` bytes in which those that `change` makes of the old one stand from `at` on, if it
+/// makes any. Returns the old item; `None` if the value is small, or was replaced in every attempt.
+pub(super) fn patch_large<M: Mode, P, B: AsRef<[u8]>>(
+    cx: &Context<'_, M, P>,
+    (hash, key): (KeyHash, &[u8]),
+    (at, bytes): (usize, u64),
+    change: impl Fn(&[u8]) -> Option<B>,
+) -> Result<Option<Option<Pinned<M>>>, Box<Interrupt<M>>> {
+    for _ in 0..ATTEMPTS_MAX {
+        if !cx.store.patches_large(hash, bytes) {
+            break;
+        }
+        let old = pin(cx, (hash, key))?;
+        if let Some(new) = change(old.as_ref().map_or(&[][..], |old| old.value())) {
+            let patched = match cx.store.patch((hash, key), old.as_ref(), (at, new.as_ref())) {
+                // Another client may have stored an item meanwhile that is on flash by now: the entry says so.
+                Ok(patched) => entry(cx, hash, key)?.put_in_place_of(old.as_ref(), patched),
+                Err(error) => Some(Err(error)),
+            };
+            match patched {
+                Some(Ok(_)) => {}
+                Some(Err(OutOfMemory)) => return no_memory(cx),
+                None => continue,
+            }
+        }
+        cx.counters.cmd_set.count();
+        return Ok(Some(old));
+    }
+    Ok(None)
 }
 
 /// GETRANGE and SUBSTR.
@@ -265,17 +296,24 @@ pub(super) fn set_range<M: Mode, P: Placement>(
         return fail("ERR offset is out of range");
     }
     let (hash, key) = call.key();
-    let mut entry = entry(cx, hash, key)?;
-    let old_bytes = entry.item().map_or(0, |item| item.value_bytes());
     if bytes.is_empty() {
-        compose::integer(tx, old_bytes as i64);
+        let old_bytes = read(cx, call.key(), |item| item.value_bytes())?;
+        compose::integer(tx, old_bytes.unwrap_or(0) as i64);
         return Ok(());
     }
     let end = (offset as u64).saturating_add(bytes.len() as u64);
     if end > cx.store.value_bytes_max() {
         return fail(TOO_LONG);
     }
-    let (at, end) = (offset as usize, end as usize);
+    let at = offset as usize;
+    if let Some(old) = patch_large(cx, (hash, key), (at, end), |_| Some(bytes))? {
+        let old_bytes = old.map_or(0, |old| old.value_bytes());
+        compose::integer(tx, old_bytes.max(end as usize) as i64);
+        return Ok(());
+    }
+    let end = end as usize;
+    let mut entry = entry(cx, hash, key)?;
+    let old_bytes = entry.item().map_or(0, |item| item.value_bytes());
     let written = if end <= old_bytes {
         entry.overwrite_value(at, bytes)
     } else {

@@ -1,19 +1,24 @@
 //! The same bytes give the same replies however they are split and whatever is large.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use minos_base::limits::SLICE_BYTES;
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_proto::resp::Limits;
+use minos_sched::WorkerId;
 
-use super::RespSession;
+use super::{RespSession, serve::CHECKED};
 use crate::{
     memcache::harness::{Session, UpTo},
-    ops::Context,
+    ops::{Context, Next},
     rack::{
         Rack, RackView,
-        config::{RackConfig, RackNode},
+        config::{RackConfig, RackFabric, RackNode},
     },
+    server::pause::{Pause, Paused},
 };
 
 const MICRO_SHARDS: u32 = 64;
@@ -36,6 +41,7 @@ pub(super) fn in_rack_of_two(
         waiting_max: 8,
         managed: None,
         secrets: Vec::new(),
+        fabric: RackFabric::Mapped,
     };
     let store = StoreConfig { micro_shards: MICRO_SHARDS, ..StoreConfig::new(8 << 20) };
     let rack = Arc::new(Rack::new(config, 1));
@@ -143,8 +149,111 @@ fn placement_changes_nothing() {
     let script = script();
     let expected = replies(session::<StoreMode>(2000), &[&script]);
     for here_bytes_max in [0, 3, 299, 300] {
-        assert_eq!(replies(session::<StoreMode>(here_bytes_max), &[&script]), expected, "{here_bytes_max}");
+        for home in [None, Some(WorkerId(1))] {
+            let mut session = session::<StoreMode>(here_bytes_max);
+            session.placement.home = home;
+            assert_eq!(replies(session, &[&script]), expected, "{here_bytes_max} {home:?}");
+        }
     }
+}
+
+#[test]
+fn commands_that_go_through_large_values_are_given_away_once() {
+    let mut session = session::<StoreMode>(1000);
+    session.placement.home = Some(WorkerId(1));
+    let mut given = |command: &str| {
+        let before = session.given;
+        let said = session.send(arrays(&command.split("; ").collect::<Vec<_>>()));
+        (String::from_utf8(said).unwrap(), session.given - before)
+    };
+    for (command, reply, times) in [
+        ("setrange k 10 x", ":11\r\n", 0),
+        ("setrange k 5000 x", ":5001\r\n", 1),
+        ("setbit k 3 1", ":0\r\n", 1),
+        ("setbit k 3 1; append k yz; bitcount k; getrange k -2 -1", ":1\r\n:5003\r\n:19\r\n$2\r\nyz\r\n", 4),
+        ("getrange k 0 9; getbit k 3; strlen k", "$10\r\n\x10\0\0\0\0\0\0\0\0\0\r\n:1\r\n:5003\r\n", 0),
+        ("copy k l; rename l m; strlen m", ":1\r\n+OK\r\n:5003\r\n", 2),
+        // A transaction goes there as a whole, also for a value that it makes, or only watches.
+        ("multi; setbit k 3 0; getbit k 3; exec", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:1\r\n:0\r\n", 1),
+        ("multi; setrange n 3000 x; exec", "+OK\r\n+QUEUED\r\n*1\r\n:3001\r\n", 1),
+        ("watch k; multi; incr i; exec", "+OK\r\n+OK\r\n+QUEUED\r\n*1\r\n:1\r\n", 1),
+        ("multi; setbit k 0 1; discard", "+OK\r\n+QUEUED\r\n+OK\r\n", 0),
+        ("multi; incr i; setrange s 5 x; exec", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:2\r\n:6\r\n", 0),
+        ("exec", "-ERR EXEC without MULTI\r\n", 0),
+    ] {
+        assert_eq!(given(command), (reply.to_owned(), times), "{command}");
+    }
+}
+
+#[test]
+fn a_command_that_is_given_away_has_not_begun() {
+    in_rack_of_two(|cx, _, [own, other]| {
+        cx.placement.home = Some(WorkerId(1));
+        let mut session = RespSession::new(CHECKED, SLICE_BYTES, 7, None);
+        let mut tx = Vec::new();
+        let mut serve = |session: &mut RespSession, key: &str| {
+            let input = arrays(&[&format!("setrange {key} 5000 x")]);
+            let (used, next) = super::serve(cx, session, &input, &mut 64, &mut tx);
+            (used == input.len(), next, std::mem::take(&mut tx))
+        };
+        assert!(matches!(serve(&mut session, own), (false, Next::Owner(WorkerId(1)), _)));
+        // It waits if a pause has begun meanwhile: who asked for that was told that nothing changes any more.
+        session.set_pause(Some(Pause { paused: Paused::Writes, until: Instant::now() }));
+        assert!(matches!(serve(&mut session, own), (false, Next::Unpaused, _)));
+        session.set_pause(None);
+        let (_, next, said) = serve(&mut session, own);
+        assert!(matches!(next, Next::Continue) && said == b":5001\r\n");
+        // It follows its key to another node.
+        assert!(matches!(serve(&mut session, own), (false, Next::Owner(_), _)));
+        let (_, next, said) = serve(&mut session, other);
+        assert!(matches!(next, Next::Forward(_)), "{}", String::from_utf8_lossy(&said));
+    });
+}
+
+#[test]
+fn a_visit_goes_through_a_bounded_number_of_bytes() {
+    let mut session = session::<StoreMode>(1000);
+    for (bytes, pauses) in [(5000, 0), (60_000, 7), (1_000_000, 63)] {
+        session.send(arrays(&[&format!("setrange k {} x", bytes - 1)]));
+        session.pauses = 0;
+        assert_eq!(session.send(arrays(&["setbit k 0 0"; 64])), b":0\r\n".repeat(64), "{bytes}");
+        assert_eq!(session.pauses, pauses, "{bytes}");
+    }
+}
+
+#[test]
+fn descriptions_are_not_composed_without_bound() {
+    let mut session = session::<StoreMode>(2000);
+    for words in ["command info", "command docs"] {
+        assert!(session.send(arrays(&[&format!("{words} get")])).starts_with(b"*"), "{words}");
+        let said = session.send(arrays(&[&format!("{words}{}", " client".repeat(20))]));
+        assert_eq!(said, b"-ERR the reply would be longer than --max-buffer\r\n", "{words}");
+    }
+    assert!(session.send(arrays(&["command docs"])).len() > 2000, "what is not repeated has its bound");
+}
+
+#[test]
+fn long_replies_of_transactions_take_memory_until_they_are_sent() {
+    let mut session = session::<StoreMode>(2000);
+    session.resp.as_mut().unwrap().limits.command_bytes_max = 1 << 20;
+    session.send(arrays(&[&format!("set big {}", "v".repeat(900))]));
+    let transaction = |reads: usize| {
+        let mut commands = vec!["multi", "incr n"];
+        commands.extend(vec!["get big"; reads]);
+        arrays(&[&commands[..], &["exec"]].concat())
+    };
+    let long = transaction(SLICE_BYTES / 900 + 1);
+    assert!(session.send(&long).len() > SLICE_BYTES);
+    let taken = session.take_receiving();
+    assert!(taken.is_some());
+    let refused = session.send(&long);
+    assert!(refused.ends_with(b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"));
+    // Short ones do not, and what was refused changed nothing.
+    assert!(session.send(transaction(0)).ends_with(b"*1\r\n:2\r\n"));
+    drop(taken);
+    assert!(session.send(&long).len() > SLICE_BYTES);
+    // The last ones are sent.
+    assert!(session.send(&long).len() > SLICE_BYTES);
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl RespSession {
     /// Appends notices behind the replies so far, if `next` says that no command is halfway.
     pub(crate) fn go_on<M: Mode>(&mut self, next: &Next<M>, inbox: Option<&Inbox>, tx: &mut Vec<u8>) {
         // What a command reads after that may be older than a notice.
-        self.is_between = !self.is_midway() && !matches!(next, Next::Fetch(_));
+        self.is_between = !self.is_midway() && !matches!(next, Next::Fetch(_) | Next::Owner(_));
         if matches!(next, Next::Continue | Next::NeedMore { .. } | Next::Yield | Next::Unpaused) {
             self.deliver(inbox, tx);
         }
@@ -128,11 +128,11 @@ impl RespSession {
         }
     }
 
-    /// False for the name of a key that the user may not read.
+    /// False for the name of a key that no rule of the user is about. Whoever has one may ask whether there is such a key.
     fn may_know(&mut self, notice: &Notice) -> bool {
         match (&mut self.guard, notice) {
             (Some(guard), Notice::Key(key)) => {
-                guard.user().is_some_and(|user| user.may_access(key, Access::Read))
+                guard.user().is_some_and(|user| user.may_access(key, Access::Any))
             }
             _ => true,
         }

@@ -6,7 +6,7 @@ use minos_engine::Mode;
 use minos_proto::resp::{compose, unsigned};
 
 use super::{
-    call::{Call, Done, Failure, fail, pause},
+    call::{Call, Done, Failure, end, fail, pause},
     elsewhere::{ask_node, command, reply_of, translated},
     relayed::{Midway, array},
     scan,
@@ -39,7 +39,8 @@ pub(super) fn scan<M: Mode, P: Placement>(
     let words = || call.command.arguments(0).enumerate();
     let words: Vec<&[u8]> = words().map(|(at, word)| if at == 1 { there.as_bytes() } else { word }).collect();
     let onward = move |reply: Vec<u8>| with_cursor(&reply, (node, nodes)).unwrap_or(reply);
-    if !rack.has(node as u16) {
+    let Some(others) = rack.others_now() else { return Some(fail(scan::NO_LEASE)) };
+    if !others.contains(&(node as u16)) {
         let reply = match step_here(cx, session, (rack, node), &words) {
             Ok(reply) => reply,
             Err(fetch) => return Some(pause(Next::Fetch(fetch))),
@@ -56,7 +57,8 @@ pub(super) fn scan<M: Mode, P: Placement>(
     };
     let translate = translated(session, move |said| onward(reply_of(said)));
     ask_node(cx, tx.len(), (call, node as u16), (bytes, translate));
-    Some(Ok(()))
+    // What follows may add and remove keys.
+    Some(end(Next::Yield))
 }
 
 /// KEYS: scans of one node after another. In between, a worker serves others, here and there.
@@ -79,7 +81,8 @@ pub(super) fn keys<M: Mode, P: Placement>(
         None => {
             let there = there.to_string();
             let words = [b"SCAN", there.as_bytes(), b"MATCH", pattern, b"COUNT", KEYS_AT_ONCE.as_bytes()];
-            if rack.has(node as u16) {
+            let Some(others) = rack.others_now() else { return fail(scan::NO_LEASE) };
+            if others.contains(&(node as u16)) {
                 return ask(cx, session, (node, &words), tx);
             }
             match step_here(cx, session, (rack, node), &words) {

@@ -2,13 +2,13 @@
 
 use std::{
     fmt::Display,
-    sync::{Arc, PoisonError, atomic::Ordering},
+    sync::{Arc, atomic::Ordering},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use minos_base::{Seconds, StatsGroup, seconds_up};
 use minos_engine::{Access, CacheMode, Mode};
-use minos_net::{Address, Io, Poller, Way};
+use minos_net::{Address, Io, Way};
 use minos_proto::memcache::compose;
 use minos_sched::Role;
 use minos_tier::SyncId;
@@ -20,12 +20,10 @@ use super::{
     settings::{self, SettingError, Shown, Values},
     shared::Shared,
 };
-use crate::ops::{
-    Admin, CACHE_WAITS_MAX, Client, DELIMITER, Prefixes, WAITS_MAX, counters::Totals,
-    receiving::ReceivePermit,
-};
+use crate::ops::{Admin, Client, DELIMITER, Prefixes, counters::Totals, receiving::ReceivePermit, waits_max};
 use crate::{
     rack::RackCounters,
+    tcp::registry::Entry,
     tracking::{Inbox, Tracking},
     watch::Watch,
 };
@@ -41,7 +39,7 @@ type Emit<'a> = &'a mut dyn FnMut(&str, &dyn Display);
 
 impl<M: Mode, I: Io> Admin for Shared<M, I> {
     fn totals(&self) -> Totals {
-        let baseline = *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner);
+        let baseline = *self.counters_baseline.lock();
         self.all_totals().since(&baseline)
     }
 
@@ -56,7 +54,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
     fn reset(&self) {
         self.prefixes.clear();
         self.watch.clear_commands();
-        *self.counters_baseline.lock().unwrap_or_else(PoisonError::into_inner) = self.all_totals();
+        *self.counters_baseline.lock() = self.all_totals();
     }
 
     fn stats(&self, group: StatsGroup, emit: Emit<'_>) {
@@ -80,11 +78,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
     }
 
     fn flash_waits_max(&self) -> u32 {
-        match &self.tier {
-            Some(tier) if tier.is_lossless() && !tier.is_full() => WAITS_MAX,
-            Some(tier) if !tier.is_lossless() && !tier.is_read_only() => CACHE_WAITS_MAX,
-            _ => 0,
-        }
+        self.tier.as_ref().map_or(0, |tier| waits_max(tier))
     }
 
     fn empty_flash(&self) -> Option<SyncId> {
@@ -142,7 +136,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
                 descriptor: entry.descriptor,
                 peer: &entry.peer_address,
                 local: &entry.listen_address,
-                name: &entry.name.lock().unwrap_or_else(PoisonError::into_inner),
+                name: &entry.name.lock(),
                 user: user.as_ref().map(|user| user.name()),
                 age_s: now_s.saturating_sub(entry.opened),
                 idle_s: now_s.saturating_sub(entry.last_active()),
@@ -153,7 +147,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
 
     fn name_client(&self, number: u64, name: &str) {
         if let Some(entry) = self.connections.entry(number) {
-            name.clone_into(&mut entry.name.lock().unwrap_or_else(PoisonError::into_inner));
+            name.clone_into(&mut entry.name.lock());
         }
     }
 
@@ -169,6 +163,15 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
         let inbox = self.connections.inbox(number);
         inbox.iter().for_each(|inbox| self.tracking.kill(inbox));
         inbox.is_some()
+    }
+
+    fn kill_deleted(&self) {
+        let Some(access) = &self.config.access else { return };
+        let is_deleted = |entry: &Entry| entry.badge().is_some_and(|it| it.is_deleted(&access.authority));
+        let entries = self.connections.entries_from(0, usize::MAX);
+        for (number, _) in entries.iter().filter(|(_, entry)| is_deleted(entry)) {
+            self.kill_client(*number);
+        }
     }
 
     fn pause_clients(&self, pause: Pause) -> u64 {
@@ -243,7 +246,9 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("inter", &addresses.join(","));
         emit("domain_socket", &path.unwrap_or("NULL".into()));
         emit("verbosity", &config.verbosity.number());
-        emit("evictions", &if M::NAME == <CacheMode>::NAME { "on" } else { "off" });
+        let evicts_from_flash = self.tier.as_ref().is_some_and(|tier| !tier.is_lossless());
+        let evicts = M::NAME == <CacheMode>::NAME || evicts_from_flash;
+        emit("evictions", &if evicts { "on" } else { "off" });
         emit("engine", &M::NAME);
         emit("access", &M::Access::NAME);
         emit("num_threads", &self.workers.len());
@@ -268,13 +273,11 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("alpha", &tuning.control.alpha);
         emit("cost", &tuning.control.cost);
         emit("threshold", &tuning.control.threshold);
-        emit("sample_one_in", &config.control.sample_one_in);
         emit("epoch_ms", &tuning.epoch.as_millis());
         emit("steal", &yes_or_no(tuning.steal));
         emit("slice_bytes", &tuning.slice_bytes);
         emit("ring_capacity", &config.ring_capacity);
         emit("poll", &config.poll);
-        emit("io", &<I::Poller as Poller>::NAME);
         emit("backing", &self.store.backing_text());
         self.native_settings(emit);
         self.config.store_settings.iter().for_each(|(name, value)| emit(name, value));
@@ -307,6 +310,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         emit("native_transfer_memory", &side.core.transfer_bounds.bytes_max());
         emit("native_transfer_timeout_ms", &native.transfer_timeout.as_millis());
         emit("native_sessions", &native.sessions);
+        emit("native_sessions_per_address", &native.sessions_per_source);
         emit("native_sealed", &yes_or_no(!native.secrets.is_empty()));
         emit("native_receive_buffer", &native.receive_buffer_bytes);
     }
@@ -355,7 +359,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         in_force.decision.emit(emit);
         self.receiving.emit(emit);
         self.watch.counters(emit);
-        emit("settings_changes", &*self.settings_changes.lock().unwrap_or_else(PoisonError::into_inner));
+        emit("settings_changes", &*self.settings_changes.lock());
         emit("detail_prefixes_dropped", &self.prefixes.dropped());
         if !self.config.resp.is_empty() {
             self.tracking.emit(emit);

@@ -14,6 +14,9 @@ pub use minos_access::Authority;
 pub use minos_sched::{Design, LargeOrder};
 pub use minos_tls::{Acceptor, Files as TlsFiles, LoadError as TlsError};
 
+/// Links of other nodes for which there is room: each of their workers may have one.
+const LINKS_MAX: usize = 4096;
+
 /// Declares a struct of options and its defaults, which depend on one argument.
 macro_rules! options {
     (
@@ -69,8 +72,6 @@ options! {
     ring_capacity: usize = 1024,
     /// How an idle worker waits.
     poll: PollMode = PollMode::Adaptive,
-    /// Longest time a worker spins before it sleeps, with [`PollMode::Adaptive`].
-    spin_max: Duration = Duration::from_micros(50),
     /// True if each worker is pinned to a processor.
     pin: bool = true,
     /// The NUMA nodes that workers run on; the domains of `control` are its domains then.
@@ -110,7 +111,7 @@ options! {
     /// How reads from flash are gathered.
     gathering: Gathering = Gathering::default(),
     /// When an item that is read from flash comes to memory.
-    promote: Promote = Promote::default(),
+    promote: Promote = Promote::Second,
     /// The options of the native datagram protocol, if it is served.
     native: Option<NativeConfig> = None,
     /// The server's place in a rack, if it is one of its nodes.
@@ -127,6 +128,11 @@ impl ServerConfig {
     /// The design in force at the start, with its parameter.
     pub fn choice(&self) -> DispatchChoice {
         DispatchChoice { dispatch: self.dispatch, handoff_workers: self.handoff_workers }
+    }
+
+    /// Links of other nodes for which there is room beside `connections_max`, so that clients keep no node out.
+    pub(crate) fn links_max(&self) -> usize {
+        if self.rack.is_some() { LINKS_MAX } else { 0 }
     }
 
     /// True if clients speak TLS at `address`.
@@ -235,13 +241,15 @@ mod native;
 mod placement;
 mod watch;
 
+#[cfg(feature = "ucx")]
+pub use crate::rack::config::UcxMemory;
 pub use crate::rack::{
-    config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackNode},
+    config::{Acknowledge, Managed, NODES_MAX, RackConfig, RackFabric, RackNode},
     uniques::uniques,
 };
 pub use gathering::{Gathering, Promote, VectorWidth};
 pub use log::{LogLevel, Verbosity};
-pub use native::{NativeConfig, SESSIONS_PER_SOURCE, TRANSFERS_PER_WORKER};
+pub use native::{NativeConfig, TRANSFERS_PER_WORKER};
 pub use placement::Placement;
 pub use watch::WatchConfig;
 

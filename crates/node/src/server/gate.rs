@@ -2,6 +2,8 @@
 //!
 //! No worker sees a byte before, so that a stranger costs a client nothing.
 
+#[cfg(feature = "ucx")]
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use minos_engine::Mode;
@@ -12,8 +14,10 @@ use super::{
     handshakes::{HandshakeBounds, Handshakes, SecretDoor},
     shared::Shared,
 };
+#[cfg(feature = "ucx")]
+use crate::rack::{ControlStream, tell_of_memory};
 use crate::{
-    rack::Visitors,
+    rack::{Rack, Visitors, config::RackFabric},
     tcp::{
         connection::{Proven, Stream},
         session::Protocol,
@@ -26,6 +30,9 @@ pub(crate) struct Gate<M: Mode, I: Io> {
     handshakes: Handshakes<I::Poller, SecretDoor>,
     /// Takes streams for control, if the rack has a coordinator.
     visitors: Option<Visitors>,
+    /// Streams of other nodes that were told of this one's memory, by their numbers: they end with this node.
+    #[cfg(feature = "ucx")]
+    told: BTreeMap<u16, ControlStream>,
     /// The queue that gets the next connection.
     next_queue: usize,
 }
@@ -39,13 +46,23 @@ impl<M: Mode, I: Io> Gate<M, I> {
         visitors: Option<Visitors>,
     ) -> Self {
         let own = shared.rack.as_ref().map_or(0, |rack| rack.config.node as u16);
-        let purposes: &'static [Purpose] = match visitors {
-            Some(_) => &[Purpose::Commands, Purpose::Control],
-            None => &[Purpose::Commands],
+        let is_told = |rack: &Arc<Rack<M>>| !matches!(rack.config.fabric, RackFabric::Mapped);
+        let purposes: &'static [Purpose] = match (&visitors, shared.rack.as_ref().is_some_and(is_told)) {
+            (None, false) => &[Purpose::Commands],
+            (None, true) => &[Purpose::Commands, Purpose::Memory],
+            (Some(_), false) => &[Purpose::Commands, Purpose::Control],
+            (Some(_), true) => &[Purpose::Commands, Purpose::Control, Purpose::Memory],
         };
         let door = SecretDoor { keys, purposes, own };
         let handshakes = Handshakes::new(vec![listener], door, HandshakeBounds::PEERS, poller);
-        Self { shared, handshakes, visitors, next_queue: 0 }
+        Self {
+            shared,
+            handshakes,
+            visitors,
+            #[cfg(feature = "ucx")]
+            told: BTreeMap::new(),
+            next_queue: 0,
+        }
     }
 
     /// Runs until the server is to stop.
@@ -68,9 +85,24 @@ impl<M: Mode, I: Io> Gate<M, I> {
         if let Some(visitors) = self.visitors.as_ref().filter(|_| ends.purpose == Purpose::Control) {
             return visitors.admit(sealed, ends.from);
         }
+        if ends.purpose == Purpose::Memory {
+            return self.tell(sealed, ends.from);
+        }
         let listener = (Protocol::ProvenPeer, self.handshakes.listeners()[0].address());
         if self.shared.deal(Stream::Sealed(Box::new(sealed)), listener, self.next_queue) {
             self.next_queue = (self.next_queue + 1) % self.shared.queues.len();
+        }
+    }
+
+    /// Tells another node of this one's memory, if that is read over a fabric.
+    #[cfg_attr(not(feature = "ucx"), expect(clippy::unused_self, reason = "there is no such fabric"))]
+    fn tell(&mut self, _sealed: Proven, _from: u16) {
+        #[cfg(feature = "ucx")]
+        if let Some(RackFabric::Ucx(memory)) = self.shared.config.rack.as_ref().map(|rack| &rack.fabric) {
+            match tell_of_memory(_sealed, _from, memory) {
+                Ok(stream) => _ = self.told.insert(_from, stream),
+                Err(error) => tracing::warn!(%error, node = _from, "a node is not told of this one's memory"),
+            }
         }
     }
 }

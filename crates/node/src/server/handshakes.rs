@@ -41,6 +41,8 @@ worker_counters! {
     late,
     /// Streams refused because too many handshakes were under way.
     crowded,
+    /// Times that the kernel gave no stream.
+    failed,
 }
 
 /// The counters of all handshakes.
@@ -209,7 +211,11 @@ impl<P: Poller, D: Door> Handshakes<P, D> {
                 match self.listeners[listener].accept()? {
                     Accepted::Connection(socket) => self.begin(socket, listener, counters),
                     Accepted::Nobody => break,
-                    Accepted::Later(_) => {
+                    Accepted::Later(error) => {
+                        counters.failed.count();
+                        if let Some(times) = self.log.happened(Instant::now()) {
+                            tracing::warn!(%error, times, "a stream from {} cannot be accepted now", D::WHO);
+                        }
                         std::thread::sleep(REST);
                         break;
                     }

@@ -3,7 +3,6 @@
 use std::{
     os::fd::{AsFd, BorrowedFd},
     sync::{
-        Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
         mpsc,
     },
@@ -12,6 +11,7 @@ use std::{
 
 use minos_net::Waker;
 use minos_sched::Policy;
+use parking_lot::Mutex;
 
 use super::config::{DispatchChoice, InvalidOption};
 
@@ -74,7 +74,7 @@ impl Mailbox {
     }
 
     pub(super) fn put(&self, switch: Switch) -> Result<(), SwitchError> {
-        let mut content = self.lock();
+        let mut content = self.content.lock();
         match *content {
             Content::Empty => *content = Content::Switch(Box::new(switch)),
             Content::Switch(_) => return Err(SwitchError::Busy),
@@ -88,7 +88,7 @@ impl Mailbox {
     pub(crate) fn take(&self) -> Option<Switch> {
         self.waker.drain();
         self.waker.prepare();
-        let mut content = self.lock();
+        let mut content = self.content.lock();
         if !matches!(*content, Content::Switch(_)) {
             return None;
         }
@@ -124,11 +124,6 @@ impl Mailbox {
 
     /// Refuses further requests and drops a waiting one.
     pub(crate) fn close(&self) {
-        *self.lock() = Content::Closed;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Content> {
-        // The content is replaced as a whole.
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.content.lock() = Content::Closed;
     }
 }

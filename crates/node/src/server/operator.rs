@@ -7,7 +7,7 @@ use std::{
 };
 
 use minos_base::StatsGroup;
-use minos_engine::{Engine, Mode};
+use minos_engine::Mode;
 use minos_net::Io;
 use minos_tier::Tier;
 use minos_unit::{Load, Weights};
@@ -18,7 +18,10 @@ use super::{
     settings::{self, Changed, SettingError, Shown, Values},
     shared::{PlanCell, Shared},
 };
-use crate::{ops::report, watch::Watch};
+use crate::{
+    ops::{Admin, report},
+    watch::Watch,
+};
 
 /// Time between two checks whether every worker has taken up a plan.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
@@ -32,10 +35,7 @@ pub struct Operator {
 }
 
 impl Operator {
-    pub(crate) fn new<M: Mode, I: Io>(shared: &Arc<Shared<M, I>>) -> Self
-    where
-        Engine<M>: Sync,
-    {
+    pub(crate) fn new<M: Mode, I: Io>(shared: &Arc<Shared<M, I>>) -> Self {
         let (plan, watch) = (Arc::clone(&shared.plan), Arc::clone(&shared.watch));
         let server: Weak<Shared<M, I>> = Arc::downgrade(shared);
         Self { server, plan, watch }
@@ -98,6 +98,13 @@ impl Operator {
         }
     }
 
+    /// Closes the connections of Redis' clients whose users are there no more: to be called when others are in force.
+    pub fn kill_deleted(&self) {
+        if let Some(server) = self.server.upgrade() {
+            server.kill_deleted();
+        }
+    }
+
     /// Flash below the memory; `None` if there is none, or the server has stopped. The caller should drop it soon.
     pub fn tier(&self) -> Option<Arc<Tier>> {
         self.server.upgrade()?.tier()
@@ -133,12 +140,10 @@ trait Operated: Send + Sync {
     fn load(&self) -> Load;
     fn health(&self) -> Health;
     fn weigh(&self, weights: Arc<Weights>);
+    fn kill_deleted(&self);
 }
 
-impl<M: Mode, I: Io> Operated for Shared<M, I>
-where
-    Engine<M>: Sync,
-{
+impl<M: Mode, I: Io> Operated for Shared<M, I> {
     fn switch(&self, to: DispatchChoice) -> Result<(), SwitchError> {
         let answer = self.begin_switch(&Values { choice: to, ..self.values() })?;
         // No answer can come: the control thread has ended.
@@ -184,6 +189,10 @@ where
         if let Some(rack) = &self.rack {
             rack.weigh(weights);
         }
+    }
+
+    fn kill_deleted(&self) {
+        Admin::kill_deleted(self);
     }
 }
 

@@ -3,10 +3,7 @@
 //! A pause comes to the workers with the plan, so that a request pays nothing for it. A client that waits lies in its RX
 //! queue as one without input; at the end every queue visits those that it has.
 
-use std::{
-    sync::{PoisonError, atomic::Ordering},
-    time::Instant,
-};
+use std::{sync::atomic::Ordering, time::Instant};
 
 use minos_engine::Mode;
 use minos_net::Io;
@@ -74,7 +71,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
     }
 
     fn change_pause(&self, change: impl FnOnce(Option<Pause>) -> Option<Pause>) -> u64 {
-        let _one_at_a_time = self.settings_changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _one_at_a_time = self.settings_changes.lock();
         let old = self.plan.in_force().tuning;
         let pause = change(old.pause);
         let version = self.plan.tune(Tuning { pause, version: old.version.wrapping_add(1), ..old });

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        Arc, Weak,
         atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
     },
     time::Instant,
@@ -13,6 +13,7 @@ use minos_engine::{Engine, Mode, Observer};
 use minos_net::{Address, Io};
 use minos_sched::{Assignment, Decision, Plan, Policy, WorkerId, WorkerSet};
 use minos_tier::Tier;
+use parking_lot::Mutex;
 
 use super::{
     config::{DispatchChoice, ServerConfig},
@@ -103,7 +104,8 @@ impl<M: Mode, I: Io> Shared<M, I> {
             Entry::new(stream.number(), home, listen_address, stream.peer_text(), self.clock.seconds())
         };
         let in_force = self.plan.in_force();
-        let connections_max = in_force.tuning.connections_max as usize;
+        let links_max = if protocol.is_link() { self.config.links_max() } else { 0 };
+        let connections_max = in_force.tuning.connections_max as usize + links_max;
         let Some(registration) = self.connections.register(connections_max, entry) else {
             // A client that does not take these few bytes still sees the connection closed.
             let _ = stream.send(protocol.too_many_connections());
@@ -164,10 +166,13 @@ impl<M: Mode, I: Io> Shared<M, I> {
         woken.take(count).for_each(drop);
     }
 
-    /// A number that rises with each change to the store by a worker or a delayed `flush_all`.
+    /// A number that changes with each change to the store by a worker or a delayed `flush_all`, with its limit, and when
+    /// flash takes items again.
     pub(crate) fn changes(&self) -> u64 {
         let busy_ns = self.workers.iter().map(|worker| worker.metrics.busy_ns.value());
-        busy_ns.fold(self.flushes.load(Ordering::Relaxed), u64::wrapping_add)
+        let is_flash_stuck = self.tier.as_ref().is_some_and(|tier| tier.engine().is_flash_stuck());
+        let others = [self.flushes.load(Ordering::Relaxed), self.store.memory_limit(), is_flash_stuck.into()];
+        busy_ns.chain(others).fold(0, u64::wrapping_add)
     }
 
     /// Wakes every worker.
@@ -181,10 +186,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
 /// The server of its tracking, as long as it is there.
 pub(crate) struct TrackingHost<M: Mode, I: Io>(Weak<Shared<M, I>>);
 
-impl<M: Mode, I: Io> TrackingHost<M, I>
-where
-    Engine<M>: Sync,
-{
+impl<M: Mode, I: Io> TrackingHost<M, I> {
     /// Names a server to its tracking.
     pub(crate) fn of(shared: Shared<M, I>) -> Arc<Shared<M, I>> {
         let shared = Arc::new(shared);
@@ -193,10 +195,7 @@ where
     }
 }
 
-impl<M: Mode, I: Io> Host for TrackingHost<M, I>
-where
-    Engine<M>: Sync,
-{
+impl<M: Mode, I: Io> Host for TrackingHost<M, I> {
     fn observe(&self, observer: Option<&Arc<dyn Observer>>) {
         self.0.upgrade().into_iter().for_each(|shared| shared.store.observe(observer));
     }
@@ -247,7 +246,7 @@ impl PlanCell {
     }
 
     pub(crate) fn in_force(&self) -> Arc<InForce> {
-        Arc::clone(&self.lock())
+        Arc::clone(&self.current.lock())
     }
 
     /// Puts the plan of `policy` in force under the same settings and returns its version.
@@ -261,14 +260,9 @@ impl PlanCell {
     }
 
     fn replace(&self, new: impl FnOnce(&InForce) -> InForce) -> u64 {
-        let mut current = self.lock();
+        let mut current = self.current.lock();
         *current = Arc::new(new(&current));
         // Under the lock, so that versions are in the order of the plans.
         self.version.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Arc<InForce>> {
-        // The value is replaced as a whole, so it is never half written.
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

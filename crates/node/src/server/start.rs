@@ -4,8 +4,9 @@ use std::{
     fs::File,
     io::{self, Read},
     net::SocketAddr,
+    path::PathBuf,
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle},
@@ -17,13 +18,14 @@ use minos_engine::{Access, Engine, Mode};
 #[cfg(all(debug_assertions, not(test), not(fuzzing)))]
 use minos_engine::{CacheMode, StoreMode};
 use minos_net::{Address, Io, Kernel, Listener, Waker};
-use minos_sched::{Profiler, SharedHistogram, WorkerId};
+use minos_sched::{SharedHistogram, WorkerId};
 use minos_sealed::Keys;
 use minos_sync::Ring;
 use minos_tier::{Keeper, Tier};
+use parking_lot::Mutex;
 
 use super::{
-    config::{InvalidOption, ServerConfig},
+    config::{InvalidOption, NativeConfig, ServerConfig},
     control::{Control, LISTENERS_MAX},
     gate::Gate,
     handshakes::AllHandshakeCounters,
@@ -37,6 +39,8 @@ use super::{
     stop::Stop,
     tls::TlsFront,
 };
+#[cfg(feature = "ucx")]
+use crate::rack::{Afar, answer_reads};
 use crate::{
     access::{Checks, check},
     datagram::{
@@ -48,7 +52,10 @@ use crate::{
         counters::Counters,
         receiving::{self, Receiving},
     },
-    rack::{Attacher, Driver, Hearing, Links, News, Rack, config::RackConfig, memory_path},
+    rack::{
+        Attacher, Driver, Hearing, Links, News, Passed, Rack,
+        config::{RackConfig, RackFabric},
+    },
     tcp::{
         queue::RxQueue,
         session::{Protocol, StreamListener},
@@ -124,10 +131,7 @@ impl Server {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start<M: Mode>(config: ServerConfig, store: Arc<Engine<M>>) -> Result<Self, StartError>
-    where
-        Engine<M>: Sync,
-    {
+    pub fn start<M: Mode>(config: ServerConfig, store: Arc<Engine<M>>) -> Result<Self, StartError> {
         Self::start_over(&Kernel, config, store)
     }
 
@@ -160,10 +164,7 @@ impl Server {
         io: &I,
         config: ServerConfig,
         store: Arc<Engine<M>>,
-    ) -> Result<Self, StartError>
-    where
-        Engine<M>: Sync,
-    {
+    ) -> Result<Self, StartError> {
         Self::start_with(io, config, (store, None))
     }
 
@@ -171,10 +172,7 @@ impl Server {
         io: &I,
         config: ServerConfig,
         (store, keeper): (Arc<Engine<M>>, Option<Keeper>),
-    ) -> Result<Self, StartError>
-    where
-        Engine<M>: Sync,
-    {
+    ) -> Result<Self, StartError> {
         config.check()?;
         owned::check::<M>(&config, &store)?;
         let choice = config.choice();
@@ -236,10 +234,7 @@ impl Server {
         self.join_threads()
     }
 
-    fn spawn_workers<M: Mode, I: Io>(&mut self, io: &I, shared: &Arc<Shared<M, I>>) -> io::Result<()>
-    where
-        Engine<M>: Sync,
-    {
+    fn spawn_workers<M: Mode, I: Io>(&mut self, io: &I, shared: &Arc<Shared<M, I>>) -> io::Result<()> {
         let cpus = cpus(&shared.config);
         for (index, cpus) in cpus.into_iter().enumerate() {
             let (large, fetches, links) = beside(&shared.config, index, || outfit(io, shared, index))?;
@@ -264,10 +259,7 @@ impl Server {
         io: &I,
         shared: &Arc<Shared<M, I>>,
         listeners: Vec<StreamListener>,
-    ) -> io::Result<Vec<StreamListener>>
-    where
-        Engine<M>: Sync,
-    {
+    ) -> io::Result<Vec<StreamListener>> {
         let (secured, others) = listeners.into_iter().partition(|each| each.over_tls);
         if let Some(front) = TlsFront::new(shared, secured, io.poller()?) {
             self.spawn("minos-tls".to_owned(), move || front.run())?;
@@ -285,13 +277,15 @@ impl Server {
         io: &I,
         shared: &Arc<Shared<M, I>>,
         gate: Option<(Listener, Keys)>,
-    ) -> Result<(), StartError>
-    where
-        Engine<M>: Sync,
-    {
+    ) -> Result<(), StartError> {
         // A constant, so that the code is not compiled where a rack is refused.
         if M::Access::IS_BY_THREAD {
             return Ok(());
+        }
+        #[cfg(feature = "ucx")]
+        if let Some(RackFabric::Ucx(memory)) = shared.config.rack.as_ref().map(|rack| &rack.fabric) {
+            let (memory, stop) = (Arc::clone(memory), Arc::clone(&shared.stop));
+            self.spawn("minos-ucx".to_owned(), move || answer_reads(&memory, &stop))?;
         }
         let mut visitors = None;
         if let Some(attacher) = attacher(shared)? {
@@ -385,7 +379,7 @@ fn listen_for_peers(
 
 /// The RX queues, one a worker.
 fn queues<I: Io>(io: &I, config: &ServerConfig) -> io::Result<Vec<RxQueue<I>>> {
-    let open = || RxQueue::open(io.poller()?, config.connections_max);
+    let open = || RxQueue::open(io.poller()?, config.connections_max + config.links_max());
     (0..config.control.workers).map(|worker| beside(config, worker, open)).collect()
 }
 
@@ -395,10 +389,7 @@ pub(crate) fn share<M: Mode, I: Io>(
     config: ServerConfig,
     (store, tier): (Arc<Engine<M>>, Option<Arc<Tier>>),
     in_force: InForce,
-) -> Result<Arc<Shared<M, I>>, StartError>
-where
-    Engine<M>: Sync,
-{
+) -> Result<Arc<Shared<M, I>>, StartError> {
     let workers = workers(&config)?;
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
     rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
@@ -447,22 +438,25 @@ fn histograms<M: Mode>(workers: &[WorkerShared<M>]) -> Vec<Arc<SharedHistogram>>
 /// may be on the same machine.
 fn attacher<M: Mode, I: Io>(shared: &Arc<Shared<M, I>>) -> Result<Option<Attacher<M>>, StartError> {
     let Some(rack) = &shared.rack else { return Ok(None) };
-    let Some(path) = rack.config.nodes[rack.config.node].path().map(memory_path) else { return Ok(None) };
-    let listener = Listener::bind_private(&Address::Unix(path.clone()))
-        .map_err(|error| StartError::Listen { address: Address::Unix(path), error })?;
+    let path = rack.config.memory_path(rack.config.node);
+    if path.is_none() && matches!(rack.config.fabric, RackFabric::Mapped) {
+        return Ok(None);
+    }
+    let bind = |path: PathBuf| {
+        Listener::bind_private(&Address::Unix(path.clone()))
+            .map_err(|error| StartError::Listen { address: Address::Unix(path), error })
+    };
+    let listener = path.map(bind).transpose()?;
     Ok(Some(Attacher {
         rack: Arc::clone(rack),
         store: Arc::clone(&shared.store),
         listener,
-        memory: shared.store.descriptor_to_read()?,
+        memory: Passed::of(&*shared.store, &rack.config.fabric)?,
         stop: Arc::clone(&shared.stop),
     }))
 }
 
-fn workers<M: Mode>(config: &ServerConfig) -> io::Result<Vec<WorkerShared<M>>>
-where
-    Engine<M>: Sync,
-{
+fn workers<M: Mode>(config: &ServerConfig) -> io::Result<Vec<WorkerShared<M>>> {
     (0..config.control.workers).map(|index| beside(config, index, || worker(config))).collect()
 }
 
@@ -509,28 +503,34 @@ fn native_side<M: Mode, I: Io>(
         entropy,
         start: Instant::now(),
     };
-    let core = NativeShared::new(Arc::clone(store), config.clock, native, &setting).with_news(news);
+    let native = NativeConfig { datagram_bytes: ports.datagram_bytes(native), ..native.clone() };
+    let core = NativeShared::new(Arc::clone(store), config.clock, &native, &setting).with_news(news);
     Ok(Some(NativeSide { core: Arc::new(core), ports }))
 }
 
 /// What a worker alone has: large transfers, reads from flash, links to other nodes of a rack.
 type Outfit<M, P> = (LargeSet<M, P>, Option<Fetches<M>>, Option<Links<M, P>>);
 
-fn outfit<M: Mode, I: Io>(io: &I, shared: &Shared<M, I>, index: usize) -> io::Result<Outfit<M, I::Poller>>
-where
-    Engine<M>: Sync,
-{
+fn outfit<M: Mode, I: Io>(io: &I, shared: &Shared<M, I>, index: usize) -> io::Result<Outfit<M, I::Poller>> {
     let config = &shared.config;
     let terms = shared.plan.in_force().tuning.terms();
     let large = LargeSet::new(io.poller()?, config.large_order, config.large_wait_max, terms);
     let lane = |(tier, read_lately): (_, &Arc<ReadLately>)| {
         let promote = (config.promote, Arc::clone(read_lately));
-        let profiler =
-            Profiler::new(Arc::clone(&shared.workers[index].fetched), config.control.sample_one_in);
-        Fetches::of(tier, config.gathering, promote, profiler)
+        let fetched = Arc::clone(&shared.workers[index].fetched);
+        Fetches::of(tier, config.gathering, promote, fetched)
     };
     let fetches = shared.tier.as_ref().zip(shared.read_lately.as_ref()).map(lane).transpose()?;
-    let links =
-        |rack: &Arc<Rack<M>>| Ok::<_, io::Error>(Links::new(io.poller()?, &rack.config, Instant::now()));
+    let links = |rack: &Arc<Rack<M>>| {
+        let links = Links::new(io.poller()?, &rack.config, Instant::now());
+        #[cfg(feature = "ucx")]
+        let links = match &rack.config.fabric {
+            RackFabric::Mapped => links,
+            RackFabric::Ucx(own) => {
+                links.reading(Some(Afar::new(own, &rack.config, (&*shared.store, shared.clock))?))
+            }
+        };
+        Ok::<_, io::Error>(links)
+    };
     Ok((large, fetches, shared.rack.as_ref().map(links).transpose()?))
 }

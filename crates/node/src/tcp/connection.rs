@@ -186,6 +186,12 @@ impl Stream {
         matches!(self, Self::Tls(tls) if tls.is_over())
     }
 
+    /// True if the last receipt has stopped early, so as not to take too long: more may be there.
+    #[inline]
+    pub(crate) fn is_cut(&self) -> bool {
+        matches!(self, Self::Tls(tls) if tls.is_cut())
+    }
+
     /// True if there is something to receive that the poller does not report.
     pub(crate) fn has_received(&mut self) -> bool {
         match self {

@@ -3,15 +3,13 @@
 use std::{
     collections::VecDeque,
     os::fd::{AsFd, OwnedFd},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use minos_base::limits::BURST_MAX;
 use minos_net::{Interest, Io, Poller, Ready, Token, Wait};
 use minos_sync::{Ring, SpinLock};
+use parking_lot::Mutex;
 
 use super::{connection::Connection, session::Session};
 use crate::tracking::Seat;
@@ -109,14 +107,14 @@ struct Called {
 impl Calls {
     /// Lets the connection of `token` be visited.
     pub(crate) fn put(&self, token: Token) {
-        let mut called = self.lock();
+        let mut called = self.called.lock();
         called.tokens.push(token);
         self.are_there.store(true, Ordering::Relaxed);
     }
 
     /// Lets the connections be visited that have waited for the end of CLIENT PAUSE.
     pub(crate) fn put_paused(&self) {
-        let mut called = self.lock();
+        let mut called = self.called.lock();
         called.are_paused = true;
         self.are_there.store(true, Ordering::Relaxed);
     }
@@ -128,13 +126,9 @@ impl Calls {
     }
 
     fn take(&self) -> Called {
-        let mut called = self.lock();
+        let mut called = self.called.lock();
         self.are_there.store(false, Ordering::Relaxed);
         std::mem::take(&mut called)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Called> {
-        self.called.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

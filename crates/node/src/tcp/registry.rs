@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeMap,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
     },
 };
 
 use minos_base::Seconds;
 use minos_net::Token;
+use parking_lot::Mutex;
 
 use crate::{
     access::Badge,
@@ -80,7 +81,7 @@ impl Registry {
         max: usize,
         entry: impl FnOnce() -> Entry,
     ) -> Option<Registration> {
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         if open.len() >= max {
             self.rejected.count();
             return None;
@@ -94,12 +95,12 @@ impl Registry {
 
     /// Connections open now.
     pub(crate) fn current(&self) -> usize {
-        self.lock().len()
+        self.open.lock().len()
     }
 
     /// At most `max` of the connections that are open, oldest first, from number `from` on.
     pub(crate) fn entries_from(&self, from: u64, max: usize) -> Vec<(u64, Arc<Entry>)> {
-        let open = self.lock();
+        let open = self.open.lock();
         open.range(from..).take(max).map(|(&number, entry)| (number, Arc::clone(entry))).collect()
     }
 
@@ -112,12 +113,7 @@ impl Registry {
 
     /// The open connection of this number.
     pub(crate) fn entry(&self, number: u64) -> Option<Arc<Entry>> {
-        self.lock().get(&number).cloned()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Entry>>> {
-        // A panic cannot leave the map half changed: its entries are inserted and removed whole.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock().get(&number).cloned()
     }
 }
 
@@ -188,7 +184,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.registry.lock().remove(&self.number);
+        self.registry.open.lock().remove(&self.number);
         self.entry.inbox.get().into_iter().for_each(|inbox| inbox.close());
     }
 }

@@ -4,13 +4,14 @@ use std::{
     fs::File,
     io::{self, IoSlice},
     os::fd::{AsFd, BorrowedFd},
-    sync::{Arc, Mutex},
+    sync::Arc,
     time::Duration,
 };
 
 use minos_engine::{Engine, StoreConfig, StoreMode};
 use minos_net::{Interest, Io, Kernel, Poller, PortOptions, Progress, Ready, Token, Wait};
 use minos_sched::{Design, Threshold, WorkerId};
+use parking_lot::Mutex;
 use rand::{RngExt as _, SeedableRng as _, rngs::SmallRng};
 
 use super::{connection::Stream, patience::Terms};
@@ -65,7 +66,7 @@ impl State {
 
 impl Script {
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Progress {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let bytes = buffer.len().min(state.sends.len());
         let progress = state.next(bytes);
         if let Progress::Bytes(moved) = progress {
@@ -76,7 +77,7 @@ impl Script {
     }
 
     pub(super) fn send(&self, bytes: &[u8]) -> Progress {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         if !bytes.starts_with(&state.held) {
             return Progress::Closed;
         }
@@ -97,7 +98,7 @@ impl Script {
     }
 
     pub(super) fn held_bytes(&self) -> usize {
-        self.state.lock().unwrap().held.len()
+        self.state.lock().held.len()
     }
 
     pub(super) fn send_pieces(&self, pieces: &[IoSlice<'_>]) -> Progress {
@@ -118,8 +119,6 @@ struct Always {
 }
 
 impl Poller for Always {
-    const NAME: &'static str = "always";
-
     fn add(&mut self, token: Token, _socket: BorrowedFd<'_>, _interest: Interest) -> io::Result<()> {
         self.tokens.push(token);
         Ok(())
@@ -206,12 +205,12 @@ fn serve_by(dispatch: Design, sends: &[u8], seed: u64, calls_max: usize, loses: 
         still = if moved(&state) == before { still + 1 } else { 0 };
     }
     assert_eq!(shared.store.check(), Ok(()));
-    let received = std::mem::take(&mut state.lock().unwrap().received);
+    let received = std::mem::take(&mut state.lock().received);
     (received, shared.connections.current() == 0)
 }
 
 fn moved(state: &Mutex<State>) -> (usize, usize) {
-    let state = state.lock().unwrap();
+    let state = state.lock();
     (state.sends.len(), state.received.len())
 }
 

@@ -49,6 +49,11 @@ impl Session {
 }
 
 impl Protocol {
+    /// True between nodes of a rack.
+    pub(crate) fn is_link(self) -> bool {
+        matches!(self, Self::Peer | Self::ProvenPeer)
+    }
+
     /// The state of connection `number`, which has not sent anything yet.
     pub(crate) fn session(self, config: &ServerConfig, tuning: &Tuning, number: u64) -> Session {
         match self {

@@ -132,7 +132,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                     Progress::Bytes(received) => {
                         // If the peer has sent the last bytes, no event announces those that are left.
                         let is_over = connection.hangup || connection.stream.is_over();
-                        may_receive = is_over || received == buffer.len();
+                        let is_cut = connection.stream.is_cut();
+                        may_receive = is_over || is_cut || received == buffer.len();
+                        // It took as long as a whole visit.
+                        receipts = if is_cut { VISIT_RECEIPTS_MAX } else { receipts };
                         self.serve_received(connection, &buffer[..received], &mut requests_left)
                     }
                     Progress::Blocked => {
@@ -231,7 +234,9 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let served = resp::serve(&mut cx, session, input, requests_left, tx);
                 session.go_on(&served.1, connection.registration.inbox(), tx);
                 match fetched {
-                    Some(fetched) if session.is_midway() || matches!(served.1, Next::Yield) => {
+                    Some(fetched)
+                        if session.is_midway() || matches!(served.1, Next::Yield | Next::Owner(_)) =>
+                    {
                         connection.fetched = Some(fetched);
                     }
                     Some(fetched) => self.take_back(*fetched),

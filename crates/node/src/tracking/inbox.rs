@@ -1,12 +1,10 @@
 //! Notices that wait until a worker visits their connection.
 
-use std::sync::{
-    Mutex, MutexGuard,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use minos_base::KeyHash;
 use minos_net::Token;
+use parking_lot::Mutex;
 
 /// Where a connection is at home: its RX queue, and its token there.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +26,8 @@ pub(crate) enum Notice {
     Change(Box<[u8]>, u64),
     /// For a node: an item on flash is gone whose key has this hash.
     Lost(KeyHash),
+    /// For a node: items on flash are gone that looked like that of another key, in an index of so many buckets.
+    LostAlike(u32, KeyHash),
 }
 
 impl Notice {
@@ -35,7 +35,7 @@ impl Notice {
     fn key(&self) -> Option<&[u8]> {
         match self {
             Self::Key(key) | Self::Change(key, _) => Some(key),
-            Self::All | Self::Broken(_) | Self::Lost(_) => None,
+            Self::All | Self::Broken(_) | Self::Lost(_) | Self::LostAlike(..) => None,
         }
     }
 }
@@ -98,7 +98,7 @@ impl Inbox {
 
     /// Takes all notices.
     pub(crate) fn take(&self) -> Vec<Notice> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.is_full.store(false, Ordering::Relaxed);
         state.bytes = 0;
         std::mem::take(&mut state.notices)
@@ -118,17 +118,17 @@ impl Inbox {
 
     /// Takes nothing any more: the connection is closed.
     pub(crate) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         *state = State { is_closed: true, ..State::default() };
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.lock().is_closed
+        self.state.lock().is_closed
     }
 
     /// Adds a notice. Beyond `bytes_max`, those of keys become one of all.
     pub(super) fn put(&self, notice: Notice, bytes_max: usize) -> Put {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let tells_of_all = state.notices.first() == Some(&Notice::All);
         if state.is_closed || (tells_of_all && !matches!(notice, Notice::Broken(_))) {
             return Put::default();
@@ -143,9 +143,5 @@ impl Inbox {
             state.bytes += bytes;
         }
         Put { is_first: !self.is_full.swap(true, Ordering::Relaxed), has_collapsed }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        super::lock(&self.state)
     }
 }

@@ -14,7 +14,7 @@ use std::{
     cell::Cell,
     fmt::{self, Debug},
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard,
+        Arc, OnceLock,
         atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
@@ -22,6 +22,7 @@ use std::{
 use minos_base::{KeyHash, Seconds};
 use minos_engine::Observer;
 use minos_net::Waker;
+use parking_lot::{Mutex, RwLock};
 
 use broadcast::Broadcast;
 pub(crate) use inbox::{Inbox, Notice, Seat};
@@ -142,7 +143,7 @@ impl Tracking {
     /// Lets the connection of `own` track. When this returns, every later change is told.
     pub(crate) fn join(self: &Arc<Self>, own: Arc<Inbox>) -> Arc<Tracker> {
         let tracker = Arc::new(Tracker { own, route: Mutex::default() });
-        self.switch_on(|| lock(&self.trackers).push(Arc::clone(&tracker)));
+        self.switch_on(|| self.trackers.lock().push(Arc::clone(&tracker)));
         if let Some(hearing) = self.hearing.get() {
             hearing.wake();
         }
@@ -151,14 +152,14 @@ impl Tracking {
 
     /// Ends a connection's tracking, with the prefixes that it has.
     pub(crate) fn leave<'a>(&self, tracker: &Arc<Tracker>, prefixes: impl Iterator<Item = &'a [u8]>) {
-        tracker.route().is_over = true;
+        tracker.route.lock().is_over = true;
         self.write_broadcast(|broadcast| prefixes.for_each(|prefix| broadcast.remove(prefix, tracker)));
-        self.switch_off(|| lock(&self.trackers).retain(|other| !Arc::ptr_eq(other, tracker)));
+        self.switch_off(|| self.trackers.lock().retain(|other| !Arc::ptr_eq(other, tracker)));
     }
 
     /// Lets one more be told of changes.
     fn switch_on(self: &Arc<Self>, join: impl FnOnce()) {
-        let mut told = lock(&self.switch);
+        let mut told = self.switch.lock();
         join();
         *told += 1;
         if *told == 1 {
@@ -169,13 +170,13 @@ impl Tracking {
 
     /// Lets one fewer be told.
     fn switch_off(&self, leave: impl FnOnce()) {
-        let mut told = lock(&self.switch);
+        let mut told = self.switch.lock();
         leave();
         *told -= 1;
         if *told == 0 {
             self.host.get().into_iter().for_each(|host| host.observe(None));
         }
-        if lock(&self.trackers).is_empty() {
+        if self.trackers.lock().is_empty() {
             self.table.clear();
         }
     }
@@ -200,8 +201,8 @@ impl Tracking {
     /// Connections that track, keys that they have read, pairs of a key and a connection, and prefixes.
     pub(crate) fn sizes(&self) -> [usize; 4] {
         let (keys, pairs) = self.table.sizes();
-        let prefixes = self.read_broadcast().len();
-        [lock(&self.trackers).len(), keys, pairs, prefixes]
+        let prefixes = self.broadcast.read().len();
+        [self.trackers.lock().len(), keys, pairs, prefixes]
     }
 
     /// Most pairs of a key and a connection.
@@ -235,7 +236,7 @@ impl Tracking {
             // The other nodes hear of it too.
             self.flushed();
         } else if lost != 0 {
-            let trackers: Vec<_> = self.read_broadcast().trackers().cloned().collect();
+            let trackers: Vec<_> = self.broadcast.read().trackers().cloned().collect();
             trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
         }
         self.losses.fetch_add(u64::from(lost & (LOST_KEY | LOST_SOME) != 0), Relaxed);
@@ -249,14 +250,14 @@ impl Tracking {
             let notice = notice();
             readers.iter().for_each(|reader| self.tell(reader, &notice));
         }
-        self.read_broadcast().each(key, |tracker| self.tell(tracker, &notice()));
+        self.broadcast.read().each(key, |tracker| self.tell(tracker, &notice()));
     }
 
     /// Tells this node's clients that every key may have changed.
     fn tell_clients_of_all(&self) {
         self.table.clear();
         // Out of the lock: to tell one takes others.
-        let trackers = lock(&self.trackers).clone();
+        let trackers = self.trackers.lock().clone();
         trackers.iter().for_each(|tracker| self.tell(tracker, &Notice::All));
     }
 
@@ -275,16 +276,12 @@ impl Tracking {
         });
     }
 
-    fn read_broadcast(&self) -> RwLockReadGuard<'_, Broadcast> {
-        self.broadcast.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write_broadcast(&self, change: impl FnOnce(&mut Broadcast)) {
-        change(&mut self.broadcast.write().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.broadcast.write());
     }
 
     fn tell(&self, tracker: &Tracker, notice: &Notice) {
-        let mut route = tracker.route();
+        let mut route = tracker.route.lock();
         // That all keys are gone is told in any case, as by Redis.
         let is_own = || *notice != Notice::All && ORIGIN.get() == Some(tracker.number());
         if route.is_over || (route.no_loop && is_own()) {
@@ -332,6 +329,12 @@ impl Observer for Tracking {
         self.tell_nodes(|_| Notice::Lost(hash));
     }
 
+    // Those who track prefixes are not told: nearly always it was an older item of the key itself that is gone.
+    fn lost_alike(&self, buckets: u32, hash: KeyHash) {
+        self.tell_readers(self.table.take_alike(buckets, hash));
+        self.tell_nodes(|_| Notice::LostAlike(buckets, hash));
+    }
+
     fn lost_some(&self) {
         self.lost.fetch_or(LOST_SOME, Relaxed);
     }
@@ -345,33 +348,24 @@ impl Tracker {
 
     /// Sends its notices to another connection, or none; with `no_loop`, not those of its own changes.
     pub(crate) fn redirect(&self, to: Option<Arc<Inbox>>, no_loop: bool) {
-        let mut route = self.route();
+        let mut route = self.route.lock();
         (route.to, route.no_loop, route.is_broken) = (to, no_loop, false);
     }
 
     /// The number of the connection that gets its notices in its place.
     pub(crate) fn redirected(&self) -> Option<u64> {
-        self.route().to.as_ref().map(|to| to.number())
+        self.route.lock().to.as_ref().map(|to| to.number())
     }
 
     /// True if it wants no notices of its own changes.
     pub(crate) fn has_no_loop(&self) -> bool {
-        self.route().no_loop
+        self.route.lock().no_loop
     }
 
     /// True if the connection that gets its notices is gone.
     pub(crate) fn is_broken(&self) -> bool {
-        self.route().is_broken
+        self.route.lock().is_broken
     }
-
-    fn route(&self) -> MutexGuard<'_, Route> {
-        lock(&self.route)
-    }
-}
-
-/// No holder of these locks can leave something half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -439,6 +433,29 @@ mod tests {
         assert_eq!([keys(&reader).len(), keys(&prefixes).len()], [0, 0]);
         tracking.lost_some();
         assert_eq!(lose(9, 8), ["*"; 3]);
+    }
+
+    #[test]
+    fn losses_of_keys_that_look_alike_are_told_to_their_readers() {
+        let tracking = Tracking::new(100_000, 1 << 20);
+        let [reader, prefixes] = [1, 2].map(inbox);
+        let [tracker, all] = [&reader, &prefixes].map(|inbox| tracking.join(Arc::clone(inbox)));
+        tracking.broadcast(b"", &all);
+        // Tags 5; bucket bits 3, 3, 11 and 3; the last one is of another partition.
+        let [own, alike, apart, far] = [0x3_0005, 0x103_0005, 0xb_0005, 1 << 63 | 0x3_0005].map(KeyHash);
+        // The tag of both is 1.
+        let [zero, one] = [KeyHash(0), KeyHash(1)];
+        for (hash, key) in [(own, "own"), (alike, "alike"), (apart, "apart"), (far, "far"), (zero, "zero")] {
+            tracking.note_read((hash, key.as_bytes()), &tracker);
+        }
+        tracking.lost_alike(16, own);
+        assert_eq!(keys(&reader), ["alike", "far"]);
+        tracking.lost_alike(4, own);
+        assert_eq!(keys(&reader), ["apart"], "of fewer buckets more look alike");
+        tracking.lost_alike(16, one);
+        assert_eq!(keys(&reader), ["zero"]);
+        tracking.tell_lost(5);
+        assert_eq!((tracking.sizes()[1], keys(&prefixes)), (1, vec![]));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! change: 1 u8 | origin u64 | bytes u16 | key        lost on flash: 2 u8 | hash of the key u64        everything: 3 u8
+//! lost on flash, of other keys that look alike: 4 u8 | buckets u32 | hash of a key u64
 //! ```
 //!
 //! Numbers are little-endian. Replies to no-ops, which come in between, begin with another byte.
@@ -23,11 +24,12 @@ use std::{
 use minos_base::{KeyHash, is_left_out};
 use minos_net::Waker;
 
-use super::{Inbox, Notice, ORIGIN, Seat, Tracking, lock, set_origin};
+use super::{Inbox, Notice, ORIGIN, Seat, Tracking, set_origin};
 
 const CHANGE: u8 = 1;
 const LOST: u8 = 2;
 const ALL: u8 = 3;
+const LOST_ALIKE: u8 = 4;
 /// Where the number of its node is in an origin.
 const NODE_SHIFT: u32 = 48;
 
@@ -121,6 +123,11 @@ fn compose_all(notices: &[Notice], tx: &mut Vec<u8>) {
                 tx.push(LOST);
                 tx.extend_from_slice(&hash.0.to_le_bytes());
             }
+            Notice::LostAlike(buckets, hash) => {
+                tx.push(LOST_ALIKE);
+                tx.extend_from_slice(&buckets.to_le_bytes());
+                tx.extend_from_slice(&hash.0.to_le_bytes());
+            }
             _ => tx.push(ALL),
         }
     }
@@ -131,6 +138,7 @@ fn compose_all(notices: &[Notice], tx: &mut Vec<u8>) {
 pub(crate) enum Heard<'a> {
     Change(&'a [u8], Origin),
     Lost(KeyHash),
+    LostAlike(u32, KeyHash),
     All,
     /// Something else, such as the reply to a no-op.
     Other,
@@ -151,6 +159,12 @@ pub(crate) fn read_heard(input: &[u8]) -> Option<(Heard<'_>, usize)> {
             let (hash, rest) = rest.split_first_chunk()?;
             (Heard::Lost(KeyHash(u64::from_le_bytes(*hash))), input.len() - rest.len())
         }
+        LOST_ALIKE => {
+            let (buckets, rest) = rest.split_first_chunk()?;
+            let (hash, rest) = rest.split_first_chunk()?;
+            let hash = KeyHash(u64::from_le_bytes(*hash));
+            (Heard::LostAlike(u32::from_le_bytes(*buckets), hash), input.len() - rest.len())
+        }
         ALL => (Heard::All, 1),
         _ => (Heard::Other, 0),
     })
@@ -165,7 +179,7 @@ impl Tracking {
 
     /// True while clients of this node track.
     pub(crate) fn has_clients(&self) -> bool {
-        !lock(&self.trackers).is_empty()
+        !self.trackers.lock().is_empty()
     }
 
     /// Tells clients of this node of a change that another one has said.
@@ -186,6 +200,11 @@ impl Tracking {
         self.tell_clients_of_loss(hash);
     }
 
+    /// Tells clients of this node of items that another one may have lost, of keys that look like the one with this hash.
+    pub(crate) fn hear_loss_alike(&self, buckets: u32, hash: KeyHash) {
+        self.tell_readers(self.table.take_alike(buckets, hash));
+    }
+
     /// Tells clients of this node that every key may have changed at another one.
     pub(crate) fn hear_all(&self) {
         self.tell_clients_of_all();
@@ -204,7 +223,7 @@ impl Tracking {
     }
 
     pub(super) fn tell_nodes(&self, notice: impl Fn(u64) -> Notice) {
-        let broadcast = self.read_broadcast();
+        let broadcast = self.broadcast.read();
         if broadcast.nodes().is_empty() || is_left_out("telling") {
             return;
         }
@@ -214,7 +233,7 @@ impl Tracking {
     }
 
     pub(super) fn emit_nodes(&self, emit: &mut dyn FnMut(&str, &dyn Display)) {
-        emit("tracking_nodes", &self.read_broadcast().nodes().len());
+        emit("tracking_nodes", &self.broadcast.read().nodes().len());
         emit("tracking_heard", &self.nodes.heard.load(Relaxed));
         emit("tracking_gaps", &self.nodes.gaps.load(Relaxed));
     }
@@ -257,6 +276,7 @@ mod tests {
         tracking.gone(KeyHash(1), b"e");
         set_origin(None);
         tracking.lost(KeyHash(9));
+        tracking.lost_alike(64, KeyHash(8));
         tracking.hear_change((KeyHash(1), b"d"), origin, 3);
         tracking.hear_all();
         let none = Origin::default();
@@ -266,12 +286,13 @@ mod tests {
             Heard::Change(b"c", none),
             Heard::Change(b"e", none),
             Heard::Lost(KeyHash(9)),
+            Heard::LostAlike(64, KeyHash(8)),
         ];
         assert_eq!(heard(&node), expected.map(|heard| format!("{heard:?}")));
         tracking.flushed();
         assert_eq!(heard(&node), ["All"]);
         drop(node);
-        assert_eq!(tracking.read_broadcast().nodes().len(), 0);
+        assert_eq!(tracking.broadcast.read().nodes().len(), 0);
     }
 
     #[test]
@@ -334,11 +355,22 @@ mod tests {
     #[test]
     fn what_has_not_come_whole_is_waited_for() {
         let mut bytes = Vec::new();
-        compose_all(&[Notice::Change(b"key".as_slice().into(), 5), Notice::Lost(KeyHash(1))], &mut bytes);
-        let change = bytes.len() - 9;
-        assert!((0..change).all(|cut| read_heard(&bytes[..cut]).is_none()));
-        assert_eq!(read_heard(&bytes), Some((Heard::Change(b"key", Origin(5)), change)));
-        assert!((change..bytes.len()).all(|cut| read_heard(&bytes[change..cut]).is_none()));
+        let notices = [
+            Notice::Change(b"key".as_slice().into(), 5),
+            Notice::Lost(KeyHash(1)),
+            Notice::LostAlike(64, KeyHash(2)),
+        ];
+        compose_all(&notices, &mut bytes);
+        let expected =
+            [Heard::Change(b"key", Origin(5)), Heard::Lost(KeyHash(1)), Heard::LostAlike(64, KeyHash(2))];
+        let mut input = bytes.as_slice();
+        for expected in expected {
+            let (heard, bytes) = read_heard(input).unwrap();
+            assert_eq!(heard, expected);
+            assert!((0..bytes).all(|cut| read_heard(&input[..cut]).is_none()));
+            input = &input[bytes..];
+        }
+        assert!(input.is_empty());
         assert_eq!(read_heard(b"MN\r\n"), Some((Heard::Other, 0)));
     }
 }

@@ -1,16 +1,17 @@
 //! The keys that connections have read: a bounded table, whose oldest keys make room.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
 };
 
-use minos_base::KeyHash;
+use minos_base::{KeyHash, may_look_alike_among};
+use parking_lot::Mutex;
 
-use super::{Tracker, lock};
+use super::Tracker;
 
 /// Shards of a large table, so that workers seldom wait for each other.
 const SHARDS: usize = 16;
@@ -31,9 +32,10 @@ pub(super) struct Table {
 
 #[derive(Default)]
 struct Shard {
-    keys: HashMap<u64, Read>,
+    /// Keys with the same tag stand together.
+    keys: BTreeMap<(u16, u64), Read>,
     /// The hashes and numbers of keys, oldest first; some are gone.
-    order: VecDeque<(u64, u64)>,
+    order: VecDeque<(KeyHash, u64)>,
     next_number: u64,
     pairs: usize,
 }
@@ -57,16 +59,16 @@ impl Table {
     /// Notes that a connection is about to read a key. Returns the keys that make room.
     pub(super) fn note(&self, hash: KeyHash, key: &[u8], tracker: &Arc<Tracker>) -> Vec<Displaced> {
         let pairs_max = self.pairs_max / self.shards.len();
-        let mut shard = lock(self.shard(hash));
+        let mut shard = self.shard(hash).lock();
         let mut displaced = Vec::new();
-        if shard.keys.get(&hash.0).is_some_and(|read| *read.key != *key) {
-            displaced.extend(shard.remove(hash.0));
+        if shard.keys.get(&place(hash)).is_some_and(|read| *read.key != *key) {
+            displaced.extend(shard.remove(hash));
         }
-        shard.add(hash.0, key, tracker);
+        shard.add(hash, key, tracker);
         while shard.pairs > pairs_max
             && let Some((hash, number)) = shard.order.pop_front()
         {
-            if shard.keys.get(&hash).is_some_and(|read| read.number == number) {
+            if shard.keys.get(&place(hash)).is_some_and(|read| read.number == number) {
                 displaced.extend(shard.remove(hash));
             }
         }
@@ -76,10 +78,10 @@ impl Table {
 
     /// Who has read a key, which is forgotten.
     pub(super) fn take(&self, hash: KeyHash, key: &[u8]) -> Vec<Arc<Tracker>> {
-        let mut shard = lock(self.shard(hash));
-        match shard.keys.get(&hash.0) {
+        let mut shard = self.shard(hash).lock();
+        match shard.keys.get(&place(hash)) {
             Some(read) if *read.key == *key => {
-                shard.remove(hash.0).map(|(_, readers)| readers).unwrap_or_default()
+                shard.remove(hash).map(|(_, readers)| readers).unwrap_or_default()
             }
             _ => Vec::new(),
         }
@@ -87,16 +89,26 @@ impl Table {
 
     /// The key of a hash, if one was read, and who has; it is forgotten.
     pub(super) fn take_hash(&self, hash: KeyHash) -> Option<Displaced> {
-        lock(self.shard(hash)).remove(hash.0)
+        self.shard(hash).lock().remove(hash)
+    }
+
+    /// The keys whose slots in an index of so many buckets may look like that of a key with this hash, but not those of this
+    /// hash, and who has read them; they are forgotten.
+    pub(super) fn take_alike(&self, buckets: u32, hash: KeyHash) -> Vec<Displaced> {
+        let mut shard = self.shard(hash).lock();
+        let of_tag = shard.keys.range((hash.tag(), 0)..=(hash.tag(), u64::MAX));
+        let others = of_tag.map(|((_, other), _)| KeyHash(*other)).filter(|other| *other != hash);
+        let alike: Vec<_> = others.filter(|other| may_look_alike_among(buckets, hash, *other)).collect();
+        alike.into_iter().filter_map(|other| shard.remove(other)).collect()
     }
 
     /// The keys for which `is_meant` is true, and who has read them; they are forgotten.
     pub(super) fn take_all(&self, is_meant: impl Fn(&[u8]) -> bool) -> Vec<Displaced> {
         let mut taken = Vec::new();
         for shard in &self.shards {
-            let mut shard = lock(shard);
+            let mut shard = shard.lock();
             let meant = shard.keys.iter().filter(|(_, read)| is_meant(&read.key));
-            let meant: Vec<u64> = meant.map(|(hash, _)| *hash).collect();
+            let meant: Vec<_> = meant.map(|((_, hash), _)| KeyHash(*hash)).collect();
             taken.extend(meant.into_iter().filter_map(|hash| shard.remove(hash)));
         }
         taken
@@ -104,13 +116,13 @@ impl Table {
 
     /// Forgets all keys.
     pub(super) fn clear(&self) {
-        self.shards.iter().for_each(|shard| *lock(shard) = Shard::default());
+        self.shards.iter().for_each(|shard| *shard.lock() = Shard::default());
     }
 
     /// Keys, and pairs of a key and a connection.
     pub(super) fn sizes(&self) -> (usize, usize) {
         self.shards.iter().fold((0, 0), |(keys, pairs), shard| {
-            let shard = lock(shard);
+            let shard = shard.lock();
             (keys + shard.keys.len(), pairs + shard.pairs)
         })
     }
@@ -126,18 +138,22 @@ impl Table {
 
     #[cfg(test)]
     pub(super) fn order_len(&self) -> usize {
-        self.shards.iter().map(|shard| lock(shard).order.len()).sum()
+        self.shards.iter().map(|shard| shard.lock().order.len()).sum()
     }
 
     fn shard(&self, hash: KeyHash) -> &Mutex<Shard> {
-        &self.shards[hash.0 as usize % self.shards.len()]
+        &self.shards[usize::from(hash.tag()) % self.shards.len()]
     }
 }
 
+fn place(hash: KeyHash) -> (u16, u64) {
+    (hash.tag(), hash.0)
+}
+
 impl Shard {
-    fn add(&mut self, hash: u64, key: &[u8], tracker: &Arc<Tracker>) {
+    fn add(&mut self, hash: KeyHash, key: &[u8], tracker: &Arc<Tracker>) {
         let Self { keys, order, next_number, pairs } = self;
-        let read = keys.entry(hash).or_insert_with(|| {
+        let read = keys.entry(place(hash)).or_insert_with(|| {
             *next_number += 1;
             order.push_back((hash, *next_number));
             Read { key: key.into(), readers: Vec::new(), number: *next_number }
@@ -151,12 +167,12 @@ impl Shard {
             }
         }
         if order.len() > 2 * keys.len() + STALE_MIN {
-            order.retain(|(hash, number)| keys.get(hash).is_some_and(|read| read.number == *number));
+            order.retain(|(hash, number)| keys.get(&place(*hash)).is_some_and(|read| read.number == *number));
         }
     }
 
-    fn remove(&mut self, hash: u64) -> Option<Displaced> {
-        let Read { key, readers, .. } = self.keys.remove(&hash)?;
+    fn remove(&mut self, hash: KeyHash) -> Option<Displaced> {
+        let Read { key, readers, .. } = self.keys.remove(&place(hash))?;
         self.pairs -= readers.len();
         Some((key, readers))
     }

@@ -63,16 +63,19 @@ impl Copies {
         Self { promote, read_lately, held_bytes: Arc::default(), spare: Vec::new() }
     }
 
-    /// True if a copy of the item answers the request.
-    pub(super) fn will_do(&mut self, need: Need, hash: KeyHash, found: &Found<'_>) -> bool {
-        let bytes = found.value.len();
-        need == Need::Copy
-            && bytes as u64 <= COPIED_BYTES_MAX
-            && self.promote == Promote::Second
+    /// True if the item stays where it is, and a copy answers the request.
+    pub(super) fn will_do(&self, hash: KeyHash, found: &Found<'_>) -> bool {
+        self.promote == Promote::Second
             && found.displaces()
-            // Relaxed: a bound that a race may pass by a value.
-            && self.held_bytes.load(Relaxed) + bytes <= COPIES_BYTES_MAX
+            && self.have_room(found)
             && !self.read_lately.has(hash)
+    }
+
+    /// True if there is room for a copy of the item.
+    pub(super) fn have_room(&self, found: &Found<'_>) -> bool {
+        let bytes = found.value.len();
+        // Relaxed: a bound that a race may pass by a value.
+        bytes as u64 <= COPIED_BYTES_MAX && self.held_bytes.load(Relaxed) + bytes <= COPIES_BYTES_MAX
     }
 
     /// Empty memory for the copies of a request with this need, and where they are counted.

@@ -11,7 +11,7 @@ use std::{
 
 use minos_base::{Seconds, SizeClass};
 use minos_engine::{Mode, OutOfMemory};
-use minos_sched::{Profiler, SharedHistogram};
+use minos_sched::SharedHistogram;
 use minos_tier::{Answer, Reader, Sought, Tier};
 
 use self::walks::Walking;
@@ -21,7 +21,7 @@ use super::{
     rings::Awaiting,
 };
 use crate::{
-    ops::{CACHE_WAITS_MAX, Failed, Fetched, FlashAnswer, WAITS_MAX},
+    ops::{Failed, Fetched, FlashAnswer, Need, waits_max},
     server::config::{Gathering, Promote},
 };
 
@@ -51,7 +51,7 @@ pub(crate) struct Fetches<M: Mode> {
     gather: Gather,
     copies: Copies,
     /// Counts items by size, for the next plan.
-    profiler: Profiler<Arc<SharedHistogram>>,
+    histogram: Arc<SharedHistogram>,
     /// True if a key that cannot be read is an error, false if it is a miss.
     is_lossless: bool,
     under_way: Vec<Option<UnderWay<M>>>,
@@ -66,6 +66,8 @@ pub(crate) struct Fetches<M: Mode> {
     retry: Option<Instant>,
     /// Reads had ended when the worker was about to sleep.
     has_ended: bool,
+    /// The error that has made the lane unusable, until [`advance`](Self::advance) tells of it.
+    failure: Option<io::Error>,
 }
 
 impl<M: Mode> Fetches<M> {
@@ -74,13 +76,13 @@ impl<M: Mode> Fetches<M> {
         tier: &Arc<Tier>,
         gathering: Gathering,
         (promote, read_lately): (Promote, Arc<ReadLately>),
-        profiler: Profiler<Arc<SharedHistogram>>,
+        histogram: Arc<SharedHistogram>,
     ) -> io::Result<Self> {
         Ok(Self {
             reader: tier.reader()?,
             gather: Gather::new(gathering),
             copies: Copies::new(promote, read_lately),
-            profiler,
+            histogram,
             is_lossless: tier.is_lossless(),
             under_way: Vec::new(),
             free: Vec::new(),
@@ -89,6 +91,7 @@ impl<M: Mode> Fetches<M> {
             parked: Vec::new(),
             retry: None,
             has_ended: false,
+            failure: None,
         })
     }
 
@@ -99,7 +102,7 @@ impl<M: Mode> Fetches<M> {
 
     /// True if there is work that the descriptor does not report.
     pub(crate) fn is_runnable(&self) -> bool {
-        !self.ready.is_empty() || self.reader.has_ended()
+        !self.ready.is_empty() || self.reader.has_ended() || self.failure.is_some()
     }
 
     /// The descriptor that is readable when a read has ended.
@@ -112,12 +115,20 @@ impl<M: Mode> Fetches<M> {
         if self.is_empty() {
             return true;
         }
+        self.try_prepare(now).unwrap_or_else(|error| {
+            self.failure = Some(error);
+            false
+        })
+    }
+
+    fn try_prepare(&mut self, now: (Instant, Seconds)) -> io::Result<bool> {
+        if self.advance(now)? {
+            return Ok(false);
+        }
         // The descriptor does not report what ended before it was prepared, and nothing is submitted after that.
-        let is_prepared =
-            self.advance(now).is_ok_and(|answered| !answered) && self.reader.lane().prepare().is_ok();
-        let Some(ended) = is_prepared.then(|| self.reader.reap().ok()).flatten() else { return false };
-        self.has_ended = ended > 0;
-        !self.is_runnable()
+        self.reader.lane().prepare()?;
+        self.has_ended = self.reader.reap()? > 0;
+        Ok(!self.is_runnable())
     }
 
     /// Takes a request in; its reads are submitted by [`advance`](Self::advance).
@@ -144,9 +155,10 @@ impl<M: Mode> Fetches<M> {
                 self.held_up.push_back((number, at));
             }
         }
-        if self.gather.is_direct() {
-            // After an error, the next call meets it again.
-            let _ = self.reader.submit();
+        if self.gather.is_direct()
+            && let Err(error) = self.reader.submit()
+        {
+            self.failure = Some(error);
         }
     }
 
@@ -167,8 +179,7 @@ impl<M: Mode> Fetches<M> {
     }
 
     fn answered(&mut self, number: usize) {
-        // After a failure of the lane, a late answer may name a request that has ended.
-        let Some(entry) = self.under_way[number].as_mut().filter(|entry| entry.left > 0) else { return };
+        let Some(entry) = &mut self.under_way[number] else { return };
         entry.left -= 1;
         if entry.left == 0 {
             self.ready.push_back(number);
@@ -196,6 +207,7 @@ impl<M: Mode> Fetches<M> {
 
     /// Submits the reads that are due, and takes some of the answers that have come.
     pub(super) fn advance(&mut self, (now, now_s): (Instant, Seconds)) -> io::Result<bool> {
+        self.failure.take().map_or(Ok(()), Err)?;
         self.try_again(now);
         let has_ended = std::mem::take(&mut self.has_ended) | (self.reader.reap()? > 0);
         while let Some(&(number, at)) = self.held_up.front()
@@ -207,8 +219,8 @@ impl<M: Mode> Fetches<M> {
         if self.gather.is_due(Reads { prepared, in_flight, has_ended }, now) {
             self.reader.submit_at_most(self.gather.width_max())?;
         }
-        let is_lossless = self.is_lossless;
-        let Self { under_way, copies, profiler, .. } = self;
+        let (is_lossless, waits_max) = (self.is_lossless, waits_max(self.reader.tier()));
+        let Self { under_way, copies, histogram, .. } = self;
         let (mut answered, mut crowded) = (Vec::new(), Vec::new());
         self.reader.answer(ANSWERS_MAX, now_s, |answer| {
             let (number, at) =
@@ -220,22 +232,30 @@ impl<M: Mode> Fetches<M> {
             }
             let found = answer.result.as_ref().ok().and_then(Option::as_ref);
             let class = found.map(|found| SizeClass::of(found.value.len() as u64));
-            let mut count = || class.into_iter().for_each(|class| profiler.record(class));
-            if let Some(found) = found
-                && copies.will_do(entry.awaiting.fetch.need, answer.hash, found)
-            {
-                entry.fetched.copy(answer.hash, answer.key, found, now_s);
-                count();
-                return answered.push(number);
+            let count = || class.into_iter().for_each(|class| histogram.record(class));
+            let (need, fetched) = (entry.awaiting.fetch.need, &mut entry.fetched);
+            match (need, found) {
+                (Need::Deletion(unique), Some(found)) => {
+                    fetched.delete((answer.hash, answer.key), found, unique);
+                    return answered.push(number);
+                }
+                (Need::Copy, Some(found)) if copies.will_do(answer.hash, found) => {
+                    fetched.copy(answer.hash, answer.key, found, now_s);
+                    count();
+                    return answered.push(number);
+                }
+                _ => {}
             }
-            let may_evict = is_lossless || entry.waits >= CACHE_WAITS_MAX;
-            let taken = take(&answer, &mut entry.fetched, (is_lossless, may_evict), now_s);
-            if taken.is_err() && entry.waits < WAITS_MAX {
-                entry.waits += 1;
-                return crowded.push((number, Some(at)));
-            }
-            if taken.is_err() {
-                entry.fetched.note(answer.hash, answer.key, FlashAnswer::Failed(Failed::NoMemory));
+            let may_evict = is_lossless || entry.waits >= waits_max;
+            if take(&answer, fetched, (is_lossless, may_evict), now_s).is_err() {
+                match found.filter(|found| need == Need::Copy && copies.have_room(found)) {
+                    Some(found) => fetched.copy(answer.hash, answer.key, found, now_s),
+                    None if entry.waits < waits_max => {
+                        entry.waits += 1;
+                        return crowded.push((number, Some(at)));
+                    }
+                    None => fetched.note(answer.hash, answer.key, FlashAnswer::Failed(Failed::NoMemory)),
+                }
             }
             count();
             answered.push(number);
@@ -247,7 +267,10 @@ impl<M: Mode> Fetches<M> {
 
     /// Longest sleep of the worker, if something is to be tried again.
     pub(crate) fn sleep_max(&self) -> Option<Duration> {
-        self.retry.map(|_| RETRY).into_iter().chain(self.gather.sleep_max()).min()
+        // The device had no place for reads beside those of others, whose ends nobody reports here.
+        let is_shut_out = self.reader.prepared() > 0 && self.reader.in_flight() == 0;
+        let retry = (self.retry.is_some() || is_shut_out).then_some(RETRY);
+        retry.into_iter().chain(self.gather.sleep_max()).min()
     }
 
     /// Takes out a request that has all answers.
@@ -267,6 +290,7 @@ impl<M: Mode> Fetches<M> {
 
     /// Ends all requests, because the lane is unusable.
     pub(super) fn fail(&mut self) {
+        self.reader.give_up();
         self.held_up.clear();
         self.ready.clear();
         self.parked.clear();
@@ -299,7 +323,7 @@ fn take(
         Ok(Some(found)) if !may_evict && found.lacks_room() => return Err(OutOfMemory),
         // Whatever has changed meanwhile, the request looks again.
         Ok(Some(found)) => return found.promote(now).map(|_| ()),
-        Ok(None) => FlashAnswer::NoneOf(answer.seen.clone()),
+        Ok(None) => FlashAnswer::NoneOf { seen: answer.seen.clone(), is_sure: is_lossless },
         Err(_) => broken(is_lossless),
     };
     fetched.note(answer.hash, answer.key, noted);

@@ -142,6 +142,12 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let waiter = Waiter::Connection(connection);
                 self.pass_or_fetch(Box::new(Awaiting { waiter, fetch }));
             }
+            Next::Owner(worker) => {
+                let home = connection.home;
+                if let Some(back) = self.give_connection(worker, connection) {
+                    self.send_home(home, back);
+                }
+            }
             _ => self.visit_apart(connection),
         }
     }

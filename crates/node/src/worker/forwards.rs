@@ -6,6 +6,7 @@ use minos_proto::memcache::text;
 
 use super::{Worker, rings::Holder};
 use crate::{
+    ops::Placement as _,
     rack::{Answered, Forward, Forwards, Guard, Links, RackView, Right},
     tcp::{connection::Connection, queue::Arrival},
 };
@@ -39,7 +40,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             return false;
         }
         let Some(links) = &self.links else { return false };
-        let is_idle = links.is_empty();
+        let is_idle = links.is_idle();
         self.hand_over();
         !is_idle && self.serve_links()
     }
@@ -50,16 +51,32 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let mut found = false;
         loop {
             let (Some(links), Some(rack)) = (&mut self.links, &self.rack) else { return found };
-            if links.is_empty() {
+            if links.is_idle() {
                 return found;
             }
             found |= links.advance(self.shared, rack, self.now);
+            self.count_reads();
             while let Some(answered) = self.links.as_mut().and_then(Links::take_answered) {
                 self.go_on_answered(answered);
             }
             // Their next commands leave before the worker sleeps.
             if self.links.as_ref().is_none_or(|links| !links.has_unsent()) {
                 return found;
+            }
+        }
+    }
+
+    /// Counts the keys that were read in memory that is not mapped here.
+    fn count_reads(&mut self) {
+        while let Some(class) = self.links.as_mut().and_then(Links::take_read) {
+            let counters = &self.mine.counters;
+            counters.cmd_get.count();
+            match class {
+                Some(class) => {
+                    counters.get_hits.count();
+                    self.placement.is_here(class);
+                }
+                None => counters.get_misses.count(),
             }
         }
     }
@@ -91,7 +108,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             return;
         }
         let (Some(links), Some(rack)) = (&self.links, &self.rack) else { return };
-        if links.may_be_late() || rack.has_notes() || self.datagrams.is_some() {
+        if links.may_be_late() || links.has_notes() || rack.has_notes() || self.datagrams.is_some() {
             self.keep_links();
         }
     }
@@ -103,6 +120,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         if links.may_be_late() {
             links.give_up_late(rack, self.now);
         }
+        links.note_reads(rack, self.now);
         let mut send = |node, frame: &[u8]| links.note(node, frame, rack, self.now);
         rack.take_notes(&mut send);
         self.datagrams.iter().for_each(|datagrams| datagrams.take_notes(&mut send));
@@ -125,7 +143,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
     /// True if what this turn has found may leave, or be kept for later. Else the connection is to be closed.
     #[inline]
     pub(crate) fn may_answer(&self) -> bool {
-        let may_answer = self.guard().is_none_or(|guard| guard.may_answer());
+        let may_answer = self.rack.as_ref().is_none_or(RackView::may_answer);
         if !may_answer {
             self.mine.rack_counters.unanswered.count();
         }
@@ -140,6 +158,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         }
         let Some(rack) = &mut self.rack else { return };
         rack.refresh(self.now);
+        self.links.iter_mut().for_each(|links| links.follow(rack));
         let datagrams = self.datagrams.as_mut().and_then(|datagrams| datagrams.refresh_rack(self.now));
         rack.notice(self.id.index(), datagrams.unwrap_or(u64::MAX));
     }

@@ -41,6 +41,8 @@ struct Pass {
     busy_ns: u64,
     /// First expiry of an item that it left; [`Seconds::MAX`] if none has one.
     first_expiry: Seconds,
+    /// True if more is to be given back below a lower limit of the memory.
+    gives_back: bool,
 }
 
 impl Housekeeping {
@@ -49,11 +51,12 @@ impl Housekeeping {
         Self { next: now, partition: id.index(), pass: None, ended: None, connections_checked: 0, flushes: 0 }
     }
 
-    /// True if no item of the worker's partitions can be dead at `now`: none changed since the last pass began.
+    /// True if no item of the worker's partitions can be dead at `now`: none changed since the last pass began. Nor is there
+    /// anything to give back.
     fn is_done<M: Mode, I: Io>(&self, shared: &Shared<M, I>, busy_ns: u64, now: Seconds) -> bool {
         // A busy worker does not look at the others.
         let is_same = |pass: Pass| pass.busy_ns == busy_ns && pass.changes == shared.changes();
-        self.ended.is_some_and(|pass| now < pass.first_expiry && is_same(pass))
+        self.ended.is_some_and(|pass| now < pass.first_expiry && !pass.gives_back && is_same(pass))
     }
 }
 
@@ -103,6 +106,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 changes: self.shared.changes(),
                 busy_ns: self.mine.metrics.busy_ns.value(),
                 first_expiry: Seconds::MAX,
+                gives_back: false,
             };
             let pass = self.housekeeping.pass.get_or_insert_with(begin);
             if partition >= partitions {
@@ -112,6 +116,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
             }
             let swept = self.shared.store.sweep(partition, left, self.now_s);
             pass.first_expiry = pass.first_expiry.min(swept.first_expiry);
+            pass.gives_back |= swept.gives_back;
             self.mine.metrics.reclaimed.add(swept.expired + swept.flushed);
             if swept.pass_ended {
                 self.housekeeping.partition = partition + workers;

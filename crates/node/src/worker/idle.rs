@@ -11,7 +11,6 @@ use crate::server::config::PollMode;
 /// spin, a longer one halves it.
 pub(crate) struct Idle {
     mode: PollMode,
-    spin_max: Duration,
     spin: Duration,
     since: Option<Instant>,
     /// With [`PollMode::Sleep`]: true if the last sleep ended at once, so that another poll before it would
@@ -21,11 +20,12 @@ pub(crate) struct Idle {
 
 impl Idle {
     const SPIN_MIN: Duration = Duration::from_micros(1);
+    const SPIN_MAX: Duration = Duration::from_micros(50);
     /// A sleep no longer than this found work already waiting.
     const NO_SLEEP: Duration = Duration::from_micros(2);
 
-    pub(crate) fn new(mode: PollMode, spin_max: Duration) -> Self {
-        Self { mode, spin_max, spin: spin_max, since: None, looks_again: false }
+    pub(crate) fn new(mode: PollMode) -> Self {
+        Self { mode, spin: Self::SPIN_MAX, since: None, looks_again: false }
     }
 
     /// Notes work at `now`; true if the worker may sleep without another poll, which would be a wasted call
@@ -33,8 +33,8 @@ impl Idle {
     pub(crate) fn worked(&mut self, now: Instant) -> bool {
         if let Some(since) = self.since.take() {
             let gap = now.saturating_duration_since(since);
-            self.spin = if gap <= self.spin_max { self.spin * 2 } else { self.spin / 2 };
-            self.spin = self.spin.clamp(Self::SPIN_MIN, self.spin_max.max(Self::SPIN_MIN));
+            self.spin = if gap <= Self::SPIN_MAX { self.spin * 2 } else { self.spin / 2 };
+            self.spin = self.spin.clamp(Self::SPIN_MIN, Self::SPIN_MAX);
         }
         self.mode == PollMode::Sleep && !self.looks_again
     }
@@ -59,18 +59,18 @@ impl Idle {
 mod tests {
     use super::*;
 
-    const MAX: Duration = Duration::from_micros(64);
+    const MAX: Duration = Idle::SPIN_MAX;
 
     #[test]
     fn a_sleeper_looks_again_only_after_a_sleep_that_was_none() {
         let now = Instant::now();
-        let mut idle = Idle::new(PollMode::Sleep, MAX);
+        let mut idle = Idle::new(PollMode::Sleep);
         assert!(idle.worked(now));
         idle.slept(Duration::from_nanos(500));
         assert!(!idle.worked(now) && idle.may_sleep(now));
         idle.slept(Duration::from_micros(20));
         assert!(idle.worked(now));
-        let mut spinner = Idle::new(PollMode::Adaptive, MAX);
+        let mut spinner = Idle::new(PollMode::Adaptive);
         spinner.slept(Duration::from_micros(20));
         assert!(!spinner.worked(now));
     }
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn long_gaps_end_the_spinning_and_short_ones_bring_it_back() {
         let start = Instant::now();
-        let mut idle = Idle::new(PollMode::Adaptive, MAX);
+        let mut idle = Idle::new(PollMode::Adaptive);
         assert!(!idle.may_sleep(start));
         assert!(idle.may_sleep(start + MAX));
         let mut now = start;
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn the_other_modes_always_do_the_same() {
         let now = Instant::now();
-        assert!(Idle::new(PollMode::Sleep, MAX).may_sleep(now));
-        assert!(!Idle::new(PollMode::Busy, MAX).may_sleep(now + MAX * 100));
+        assert!(Idle::new(PollMode::Sleep).may_sleep(now));
+        assert!(!Idle::new(PollMode::Busy).may_sleep(now + MAX * 100));
     }
 }

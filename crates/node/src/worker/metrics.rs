@@ -20,7 +20,7 @@ worker_counters! {
     visits_elsewhere,
     /// Large requests handed to a worker's ring.
     handed_over,
-    /// Connections handed to the worker that owns the partition of their next key.
+    /// Connections handed to the worker that owns the partition of their next key, or for the value that it has.
     to_owner,
     /// Times that a full ring left a connection in its queue, or a large request with this worker.
     ring_full,

@@ -103,7 +103,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         let mine = shared.worker(id);
         let histogram = Arc::clone(&mine.histogram);
         Self {
-            placement: WorkerPlacement::new(&shared.plan, id, histogram, config.control.sample_one_in),
+            placement: WorkerPlacement::new(&shared.plan, id, histogram),
             probe: shared.watch.probe(id.index()),
             large,
             fetches,
@@ -111,7 +111,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             links,
             held: HeldReplies::new(),
             datagrams: datagrams(shared, id),
-            idle: Idle::new(config.poll, config.spin_max),
+            idle: Idle::new(config.poll),
             now,
             now_s: shared.clock.seconds_at(now),
             housekeeping: Housekeeping::new(now, id),
@@ -193,7 +193,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             Step::Collect => self.take_from_ring(),
             Step::Draw => self.serve_waiting(),
             Step::Slice => self.serve_slices(),
-            Step::Repay | Step::Help => self.help(),
+            Step::Help => self.help(),
             Step::Relieve => self.relieve(),
         }
     }
@@ -251,7 +251,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             while self.serve_waiting() {}
             self.poll_transfers(true);
             while self.copy_slice() {}
-            while self.serve_fetches() {}
+            let fetched = self.serve_fetches();
             self.release();
             self.serve_forwards();
             self.keep_forwards();
@@ -265,7 +265,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             {
                 return;
             }
-            if !self.serve_large() {
+            if !self.serve_large() && !fetched {
                 let transfers = self.port_descriptor(self.transfer_queue());
                 let descriptors: ArrayVec<_, 2> =
                     [Some(self.large.descriptor()), transfers].into_iter().flatten().collect();

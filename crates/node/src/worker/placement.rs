@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use minos_base::SizeClass;
-use minos_sched::{
-    Assignment, Design, Duty, Place, Placing, Plan, Profiler, Role, SharedHistogram, WorkerId,
-};
+use minos_sched::{Assignment, Design, Duty, Place, Placing, Plan, Role, SharedHistogram, WorkerId};
 
 use crate::{
     ops::Placement,
@@ -26,7 +24,7 @@ pub(crate) struct WorkerPlacement {
     design_before: Design,
     /// True if the design depends on sizes.
     counts_sizes: bool,
-    profiler: Profiler<Arc<SharedHistogram>>,
+    histogram: Arc<SharedHistogram>,
     /// The largest class whose values are copied into replies instead of being sent from the item.
     copied_max: SizeClass,
     /// The largest class that every worker serves at once: small, and cheap to copy.
@@ -39,12 +37,7 @@ pub(crate) struct WorkerPlacement {
 pub(super) const COPIED_BYTES_MAX: u64 = 16 << 10;
 
 impl WorkerPlacement {
-    pub(crate) fn new(
-        cell: &PlanCell,
-        worker: WorkerId,
-        histogram: Arc<SharedHistogram>,
-        sample_one_in: u32,
-    ) -> Self {
+    pub(crate) fn new(cell: &PlanCell, worker: WorkerId, histogram: Arc<SharedHistogram>) -> Self {
         let version = cell.version();
         let in_force = cell.in_force();
         let copied_max = SizeClass::of(COPIED_BYTES_MAX);
@@ -55,7 +48,7 @@ impl WorkerPlacement {
             in_force,
             version,
             counts_sizes: false,
-            profiler: Profiler::new(histogram, sample_one_in),
+            histogram,
             copied_max,
             here_max: copied_max,
             settings: 0,
@@ -175,7 +168,7 @@ impl Placement for WorkerPlacement {
     #[inline]
     fn is_here(&mut self, class: SizeClass) -> bool {
         if self.counts_sizes {
-            self.profiler.record(class);
+            self.histogram.record(class);
         }
         self.serves(class)
     }

@@ -227,6 +227,21 @@ fn a_forwarded_command_does_not_wait_for_the_changes_of_others() {
     assert_eq!((heard(&mut client), heard(&mut other)), ("HD\r\n".to_owned(), String::new()));
 }
 
+#[test]
+fn a_node_without_a_lease_acknowledges_no_flush() {
+    const SAID: &str = "SERVER_ERROR this node of the rack has no lease; the command may be done in part\r\n";
+    for has_lease in [true, false] {
+        let bench = Bench::new(config::Acknowledge::Owner);
+        let (mut worker, mut client) = bench.worker();
+        if !has_lease {
+            bench.rack().routes.hold(2, 0);
+        }
+        // With one it waits for the other node.
+        let expected = if has_lease { "" } else { SAID };
+        assert_eq!(say(&mut worker, &mut client, "flush_all\r\n"), expected);
+    }
+}
+
 /// What a client hears that says `words`, which a turn reads during which the lease ends, or not; then the other node
 /// answers what was forwarded, and the client says `more`.
 fn read_in_a_turn(is_over: bool, (words, answer, more): (&str, Option<&str>, &str)) -> String {

@@ -27,7 +27,8 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let is_watched = self.fetches.as_mut().is_none_or(|fetches| fetches.prepare_sleep(now));
         let mut readable = Readable::default();
         let watched = self.watched_queues();
-        let sleeps = is_watched && !self.may_release() && self.may_sleep_on(watched);
+        let are_armed = self.links.as_mut().is_none_or(Links::arm);
+        let sleeps = is_watched && are_armed && !self.may_release() && self.may_sleep_on(watched);
         if sleeps {
             mine.metrics.sleeps.add(1);
             // The poll of the queue meets the same error and handles it.
@@ -72,7 +73,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// The links to other nodes, if commands are under way there.
     #[inline]
     fn busy_links(&self) -> Option<&Links<M, I::Poller>> {
-        self.links.as_ref().filter(|links| !links.is_empty())
+        self.links.as_ref().filter(|links| !links.is_idle())
     }
 
     /// True if there is no work that no descriptor would report.
@@ -121,6 +122,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         }
         if let Some(links) = self.busy_links() {
             wake_ups.add(links.descriptor());
+            links.descriptor_afar().into_iter().for_each(|descriptor| wake_ups.add(descriptor));
         }
         for queue in watched.iter() {
             wake_ups.add(self.shared.queues[queue.index()].descriptor.as_fd());

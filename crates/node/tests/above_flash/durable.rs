@@ -10,7 +10,7 @@ use std::{
 use minos_device::faulty::{Faults, Twin};
 use minos_tier::{Durability, Options};
 
-use super::{Client, MEMORY, Rig, config, connect, flash_rig, value};
+use super::{Client, KEYS, MEMORY, Rig, config, connect, flash_rig, value};
 
 const CLIENTS: usize = 4;
 /// More than are made before the power fails: a server that acknowledges without the device ends here.
@@ -150,4 +150,71 @@ fn a_stop_answers_those_who_wait() {
     for (number, is_stored) in stored.into_iter().enumerate() {
         assert!(!is_stored || client.get(&format!("key{number}")).is_some(), "{number}");
     }
+}
+
+/// Before the fix, the item was there again once its record could be read.
+#[test]
+fn what_a_change_finds_lost_is_gone() {
+    let device = flash_rig::device(MEMORY.1);
+    let twin = Twin::over(device, Faults::none(), 1);
+    flash_rig::format(&twin.device(), MEMORY.1);
+    let rig = Rig::on(&twin.device(), MEMORY.0, &Options::cache(), config(2));
+    let mut client = connect(&rig);
+    (0..KEYS).for_each(|number| client.set(&format!("key{number}"), &value(number)));
+    let engine = rig.tier.engine();
+    let is_cold = |key: &String| {
+        let hash = engine.hash(key.as_bytes());
+        matches!(engine.find_cold(hash, key.as_bytes(), 1), minos_engine::Lookup::Cold(_))
+    };
+    let cold: Vec<String> = (0..KEYS).map(|number| format!("key{number}")).filter(is_cold).take(40).collect();
+    assert_eq!(cold.len(), 40);
+    twin.set_faults(Faults { eio: 1.0, ..Faults::none() });
+    let (deleted, read) = cold.split_at(20);
+    for key in deleted {
+        assert_eq!(client.say(&format!("delete {key}\r\n")), "NOT_FOUND");
+    }
+    for key in read {
+        assert_eq!(client.get(key), None);
+    }
+    twin.set_faults(Faults::none());
+    assert!(deleted.iter().all(|key| client.get(key).is_none()));
+    assert!(read.iter().all(|key| client.get(key).is_some()), "a read loses nothing");
+}
+
+/// Before the fix, nothing could be deleted to make room, and a second read was an error after a second of waiting.
+#[test]
+fn a_full_store_still_reads_and_deletes() {
+    const READ: usize = 20;
+    let rig = Rig::start(MEMORY, &Options::store(Durability::None), config(2));
+    let mut client = connect(&rig);
+    let mut stored = 0;
+    loop {
+        let request = [format!("set key{stored} 7 0 1000\r\n").as_bytes(), &value(stored), b"\r\n"].concat();
+        match client.ask(&request).as_deref() {
+            Some("STORED") => stored += 1,
+            Some("SERVER_ERROR out of memory storing object") => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(stored > 4 * KEYS / 2, "{stored}");
+    let reads = rig.tier.stats().reads.read_records;
+    for number in (0..READ).chain(0..READ) {
+        assert_eq!(client.get(&format!("key{number}")), Some(value(number)));
+    }
+    assert!(rig.tier.stats().reads.read_records - reads <= 2 * READ as u64 + 5, "it reads again and again");
+    // By the CAS unique, too.
+    client.ask_nothing(b"mg key0 c\r\n");
+    let unique = client.line().strip_prefix("HD c").map(str::to_owned).unwrap();
+    assert_eq!(client.say("md key0 C999999999999\r\n"), "EX");
+    assert_eq!(client.say(&format!("md key0 C{unique}\r\n")), "HD");
+    for number in 1..stored / 2 {
+        assert_eq!(client.say(&format!("delete key{number}\r\n")), "DELETED");
+    }
+    assert_eq!(client.say("delete key1\r\ndelete none\r\n"), "NOT_FOUND");
+    assert_eq!(client.line(), "NOT_FOUND");
+    assert_eq!((client.get("key0"), client.get("key7")), (None, None));
+    client.set("key1", b"again");
+    assert_eq!(client.say("delete key1\r\nset key1 7 0 3\r\nnew\r\ndelete key1\r\n"), "DELETED");
+    assert_eq!([client.line(), client.line()], ["STORED", "DELETED"]);
+    assert_eq!(client.get(&format!("key{}", stored - 1)), Some(value(stored - 1)));
 }

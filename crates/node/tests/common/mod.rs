@@ -12,7 +12,7 @@ use minos_net::Address;
 use minos_node::{Server, ServerConfig};
 
 /// Time after which a client gives up. Long, because tests run on busy machines.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct TestServer {
     pub(crate) server: Server,
@@ -21,10 +21,7 @@ pub(crate) struct TestServer {
 
 impl TestServer {
     /// A server on a free port with a store of `memory_bytes`.
-    pub(crate) fn with_memory<M: Mode>(memory_bytes: u64, mut config: ServerConfig) -> Self
-    where
-        Engine<M>: Sync,
-    {
+    pub(crate) fn with_memory<M: Mode>(memory_bytes: u64, mut config: ServerConfig) -> Self {
         let owners = config.control.workers as u32;
         config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
         config.pin = false;
@@ -40,12 +37,17 @@ impl TestServer {
     }
 
     pub(crate) fn connect(&self) -> Client {
-        let Address::Tcp(address) = self.server.addresses()[0].clone() else { panic!("no TCP address") };
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Client { reader: BufReader::new(stream) }
+        connect(&self.server)
     }
+}
+
+/// A client of a server in this process.
+pub(crate) fn connect(server: &Server) -> Client {
+    let Address::Tcp(address) = server.addresses()[0].clone() else { panic!("no TCP address") };
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    Client { reader: BufReader::new(stream) }
 }
 
 pub(crate) struct Client {

@@ -1,5 +1,7 @@
 //! A server above flash, on a device in memory.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::sync::Arc;
 
 use minos_device::{Device, MemoryOptions};

@@ -127,6 +127,28 @@ fn every_operation_ends_as_the_model_allows() {
     }
 }
 
+/// A time-out would show that a side waits for what the other does not send.
+#[test]
+fn nobody_waits_for_a_time_out_on_a_calm_network() {
+    for seed in 1..=number_from("MINOS_SIMULATION_SEEDS", SEEDS_DEFAULT) / 3 {
+        let scenario = scenario(seed).calm();
+        let report = run(&scenario).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{scenario:?}"));
+        assert_eq!(report.counts["client time-outs"], 0, "seed {seed}: {scenario:?}");
+    }
+}
+
+/// Before, those that a bound hindered asked again after ever longer rests, while others went on: up to 39 ms.
+#[test]
+fn clients_of_one_host_store_large_values_in_turn() {
+    for seed in 1..=number_from("MINOS_SIMULATION_SEEDS", SEEDS_DEFAULT) / 30 {
+        let scenario = scenario(seed).crowded();
+        let report = run(&scenario).unwrap_or_else(|error| panic!("seed {seed}: {error}\n{scenario:?}"));
+        assert!(report.counts["native_stores_refused"] > 0, "seed {seed}: nothing waited");
+        let slowest_us = report.counts["slowest operation, us"];
+        assert!(slowest_us < 10_000, "seed {seed}: {slowest_us} us\n{scenario:?}");
+    }
+}
+
 #[test]
 fn a_seed_tells_everything() {
     for seed in [1, 2, 3] {

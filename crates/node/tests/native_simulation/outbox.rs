@@ -2,6 +2,7 @@
 
 use std::{io::IoSlice, net::SocketAddr, ops::Range};
 
+use minos_net::udp::BURST_MESSAGES;
 use minos_node::native::Egress;
 use minos_proto::native::{TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX};
 
@@ -9,6 +10,8 @@ use minos_proto::native::{TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX};
 #[derive(Default)]
 pub(crate) struct Outbox {
     buffer: Vec<u8>,
+    /// Trains in the buffer.
+    queued: usize,
     pub(crate) datagrams: Vec<(SocketAddr, Vec<u8>)>,
 }
 
@@ -26,15 +29,23 @@ impl Egress for Outbox {
     }
 
     fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
+        self.queued += 1;
+        assert!(self.queued <= BURST_MESSAGES, "a port would drop it");
         let train = self.buffer[train].to_vec();
         self.split(peer, &train, segment_bytes);
     }
 
-    fn make_room(&mut self) {
+    fn has_room(&mut self) -> bool {
+        self.queued + 2 <= BURST_MESSAGES
+    }
+
+    fn flush(&mut self) {
+        self.queued = 0;
         self.buffer.clear();
     }
 
     fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
+        self.flush();
         let train: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         self.split(peer, &train, segment_bytes);
     }

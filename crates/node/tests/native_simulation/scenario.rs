@@ -16,6 +16,9 @@ pub(crate) const MS: u64 = 1000 * US;
 /// Memory that suffices for all values of a run at once, in bytes.
 const MEMORY_BYTES_AMPLE: u64 = 64 << 20;
 
+/// Clients of a run, but for a crowd.
+const CLIENTS_MAX: usize = 3;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
@@ -79,7 +82,7 @@ pub(crate) struct Scenario {
 impl Scenario {
     pub(crate) fn draw(seed: u64, rng: &mut StdRng) -> Self {
         let (is_sealed, is_cache) = (rng.random_bool(0.3), rng.random_bool(0.4));
-        let clients = rng.random_range(1..=3);
+        let clients = rng.random_range(1..=CLIENTS_MAX);
         let is_calm = rng.random_bool(0.1);
         let faults = if is_calm { Faults::none() } else { faults(rng) };
         let danger = |share| if is_calm { 0.0 } else { share };
@@ -123,6 +126,46 @@ impl Scenario {
             ring_capacity: among(rng, &[1, 4, 64]),
             forgets_outcomes: false,
         }
+    }
+
+    /// The same without anything that costs time or a datagram, over a network with long ones.
+    pub(crate) fn calm(self) -> Self {
+        Self {
+            memory_bytes: MEMORY_BYTES_AMPLE,
+            transfer_memory_bytes: None,
+            changes_plans: false,
+            datagram_bytes: [8000; 2],
+            window: 32,
+            transfers_per_source: 8,
+            transfer_timeout_ms: 500,
+            sessions_max: 64,
+            timeout_ms: 10_000,
+            faults: Faults::none(),
+            outage_ns: None,
+            restart: None,
+            reborn_ns: None,
+            ring_capacity: 64,
+            ..self
+        }
+    }
+
+    /// The same for many clients of one host, which may store one large value at a time.
+    pub(crate) fn crowded(self) -> Self {
+        Self {
+            clients: 8,
+            operations: 12,
+            open_max: 1,
+            token_keys: 4,
+            token_bytes: Some(300_000),
+            transfers_per_source: 1,
+            pause_ns_max: 500 * US,
+            ..self.calm()
+        }
+    }
+
+    /// The host of a client: two are of one host, and a crowd is of one.
+    pub(crate) fn host(&self, client: usize) -> u8 {
+        if self.clients > CLIENTS_MAX { 1 } else { 1 + client as u8 / 2 }
     }
 
     /// True if partitions belong to workers.

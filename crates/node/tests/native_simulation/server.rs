@@ -155,7 +155,13 @@ impl<M: Mode> SimServer<M> {
         if self.tick_ns <= now_ns {
             self.tick_ns = now_ns + TICK_NS;
             let now = self.times.instant(now_ns);
-            self.workers.iter_mut().for_each(|worker| worker.on_tick(now));
+            for worker in 0..self.workers.len() {
+                let queue = self.workers.len() + worker;
+                self.with_turn(worker, now_ns, network, queue, |native, turn| {
+                    native.on_tick(now);
+                    native.admit_waiting(turn);
+                });
+            }
             if self.changes_plans && self.rng.random_bool(0.3) {
                 self.change_plans();
             }

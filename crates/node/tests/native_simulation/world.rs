@@ -11,14 +11,14 @@ use minos_client::{
     Config, Error,
     core::{Core, OpId},
 };
-use minos_engine::{CacheMode, Mode, StoreMode, ThreadCrew, ThreadErew, position::Wide};
+use minos_engine::{CacheMode, Crew, Erew, Mode, StoreMode, position::Wide};
 use minos_proto::native::Access;
 use minos_testkit::network::{Faults, Network};
 use rand::{RngExt as _, rngs::StdRng};
 
 use crate::{
     checker,
-    scenario::{MS, Scenario},
+    scenario::{MS, Scenario, US},
     server::{SECRET, SERVER, SimServer, Times, address},
     workload::{Asked, Workload},
 };
@@ -28,6 +28,9 @@ const END_NS: u64 = 3_600_000 * MS;
 
 /// Time between a server's announcement and its end, in nanoseconds.
 const DRAIN_NS: u64 = 2 * MS;
+
+/// Time in which the server may still begin what a client asked for that has ended since, in nanoseconds.
+const LINE_NS: u64 = 300 * MS;
 
 /// Most steps without progress of time; more are an error.
 const IDLE_STEPS_MAX: u32 = 1000;
@@ -65,6 +68,7 @@ impl Report {
 
     fn count_client(&mut self, client: &Client) {
         let counters = client.core.counters();
+        self.count("client time-outs", counters.lost + counters.repairs);
         self.count("client restarts", counters.restarts);
         self.count("client sessions lost", counters.sessions_lost);
         self.count("client unsealed", counters.unsealed);
@@ -107,6 +111,8 @@ struct World<M: Mode> {
     now_ns: u64,
     /// Steps since time last advanced.
     idle_steps: u32,
+    /// The longest time of an operation.
+    slowest_ns: u64,
     report: Report,
 }
 
@@ -115,8 +121,8 @@ pub(crate) fn run(scenario: &Scenario) -> Result<Report, String> {
     match (scenario.access, scenario.is_cache) {
         (Access::Crcw, true) => run_mode::<CacheMode>(scenario),
         (Access::Crcw, false) => run_mode::<StoreMode>(scenario),
-        (Access::Crew, _) => run_mode::<StoreMode<ThreadCrew>>(scenario),
-        (Access::Erew, _) => run_mode::<CacheMode<Wide, ThreadErew>>(scenario),
+        (Access::Crew, _) => run_mode::<StoreMode<Crew>>(scenario),
+        (Access::Erew, _) => run_mode::<CacheMode<Wide, Erew>>(scenario),
     }
 }
 
@@ -150,6 +156,7 @@ impl<M: Mode> World<M> {
             rng,
             now_ns: 0,
             idle_steps: 0,
+            slowest_ns: 0,
             report: Report::default(),
             scenario: scenario.clone(),
         }
@@ -202,6 +209,7 @@ impl<M: Mode> World<M> {
         }
         while let Some(completion) = client.core.poll_completion() {
             let asked = client.open.remove(&completion.id).ok_or("an operation ended twice")?;
+            self.slowest_ns = self.slowest_ns.max(now_ns - asked.called_ns);
             self.workload.note(asked, completion.result, now_ns)?;
         }
         Ok(())
@@ -269,7 +277,8 @@ impl<M: Mode> World<M> {
 
     /// Waits until everything in flight has ended, and until abandoned operations have timed out.
     fn settle(&mut self) -> Result<(), String> {
-        let until_ns = self.now_ns + 3 * self.scenario.transfer_timeout_ms * MS + 2 * self.scenario.late_ns();
+        let until_ns =
+            self.now_ns + LINE_NS + 3 * self.scenario.transfer_timeout_ms * MS + 2 * self.scenario.late_ns();
         while self.now_ns < until_ns {
             self.step(until_ns)?;
         }
@@ -295,6 +304,7 @@ impl<M: Mode> World<M> {
         if self.is_peaceful && self.report.unknown > 0 {
             return Err(format!("unknown though nothing went wrong: {}", self.workload.last_unknown));
         }
+        self.report.count("slowest operation, us", self.slowest_ns / US);
         self.report.count("runs with evictions", u64::from(self.has_evicted));
         self.report.count("runs without faults", u64::from(self.is_peaceful));
         self.report.count("runs with noise", u64::from(self.scenario.is_noisy()));
@@ -321,8 +331,8 @@ impl Client {
             config = config.secret(&SECRET.parse().expect("a secret"));
         }
         let core = Core::new(config, address(), rng.random(), now_ns).expect("options that can be");
-        let address =
-            SocketAddr::from((Ipv4Addr::new(10, 0, 0, 1 + number as u8 / 2), 40_000 + number as u16));
+        let host = Ipv4Addr::new(10, 0, 0, scenario.host(number));
+        let address = SocketAddr::from((host, 40_000 + number as u16));
         Self {
             core,
             address,

@@ -3,7 +3,7 @@
 //!
 //! In the control `owner` requests are not handed to owners.
 
-use minos_engine::{AnyWriter, Engine, StoreMode, ThreadCrew, ThreadErew};
+use minos_engine::{Access, Crew, Erew, StoreMode};
 use minos_node::{StatsGroup, config::Design};
 
 use crate::{
@@ -31,10 +31,7 @@ fn total(server: &TestServer, name: &str) -> u64 {
 }
 
 /// Runs `run` at such a server with each seed; `handed` counts what it must have handed over.
-fn each_seed<W: AnyWriter + Copy + Eq>(handed: &str, run: impl Fn(Setting<'_>, &TestServer))
-where
-    Engine<StoreMode<W>>: Send + Sync,
-{
+fn each_seed<W: Access + Copy + Eq>(handed: &str, run: impl Fn(Setting<'_>, &TestServer)) {
     let ground = Ground::Memory;
     for seed in seeds(ground) {
         eprintln!("MINOS_ROLE_CHANGES_SEED={seed}");
@@ -51,10 +48,7 @@ where
     }
 }
 
-fn answers<W: AnyWriter + Copy + Eq>()
-where
-    Engine<StoreMode<W>>: Send + Sync,
-{
+fn answers<W: Access + Copy + Eq>() {
     each_seed::<W>("to_owner", |setting, _| {
         assert_eq!(check(&hold_all(setting), STATES_MAX), Verdict::Linearizable);
     });
@@ -67,10 +61,10 @@ where
 
 #[test]
 fn only_owners_touch_partitions() {
-    answers::<ThreadErew>();
+    answers::<Erew>();
 }
 
 #[test]
 fn only_owners_write_to_partitions() {
-    answers::<ThreadCrew>();
+    answers::<Crew>();
 }

@@ -1,6 +1,6 @@
 //! The common progress of all clients of a run, for those that wait for it.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use parking_lot::{Condvar, Mutex};
 
 use crate::items::Sizes;
 
@@ -44,24 +44,24 @@ impl Progress {
 
     /// The sizes that most clients draw now, so that there is a reason to change roles.
     pub(crate) fn tide(&self) -> Sizes {
-        let steps = self.counts.lock().unwrap_or_else(PoisonError::into_inner).steps;
+        let steps = self.counts.lock().steps;
         [Sizes::Small, Sizes::Mixed, Sizes::Large][(steps / TIDE_STEPS % 3) as usize]
     }
 
     /// Waits for `steps` steps of other clients, or until all of them wait too.
     pub(crate) fn await_others(&self, steps: u64) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock();
         let end = counts.steps + steps;
         counts.waiting += 1;
         self.changed.notify_all();
         while counts.steps < end && counts.waiting < counts.taking_part {
-            counts = self.changed.wait(counts).unwrap_or_else(PoisonError::into_inner);
+            self.changed.wait(&mut counts);
         }
         counts.waiting -= 1;
     }
 
     fn change(&self, change: impl FnOnce(&mut Counts)) {
-        change(&mut self.counts.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.counts.lock());
         self.changed.notify_all();
     }
 }

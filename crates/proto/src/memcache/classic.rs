@@ -232,7 +232,9 @@ fn administration<'a>(word: &'a [u8], arguments: &Arguments<'a>, source: Source<
                 _ => source.line.refused(text::BAD_CLASS),
             }
         }
-        b"lru_crawler" if arguments.kept[0] == b"crawl" => source.line.refused(text::CRAWLER_DISABLED),
+        b"lru_crawler" if arguments.count >= 2 && arguments.kept[0] == b"crawl" => {
+            source.line.refused(text::CRAWLER_DISABLED)
+        }
         b"slabs" if arguments.count == 3 && arguments.kept[0] == b"reassign" => {
             source.line.refused(text::REASSIGN_DISABLED)
         }

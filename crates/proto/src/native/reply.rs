@@ -101,7 +101,8 @@ impl<'a> ReplyRecord<'a> {
 impl<'a> Record<'a> for ReplyRecord<'a> {
     const KIND: Kind = Kind::Reply;
 
-    #[inline]
+    // Also where there are two callers: a client would execute 4 % more instructions for each reply.
+    #[inline(always)]
     fn parse(records: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
         let (bytes, behind) = head::<REPLY_HEAD_BYTES>(records, Malformed::Record)?;
         let value_bytes = u32_at(bytes, 8) as usize;

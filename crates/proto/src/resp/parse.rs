@@ -15,7 +15,7 @@ const BULK_BYTES_MIN: usize = 6;
 const ARGUMENTS_MAX: i64 = i32::MAX as i64;
 
 /// Bounds on what is parsed.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest bulk string in bytes.
     pub bulk_bytes_max: u64,
@@ -94,8 +94,11 @@ pub fn parse<'a>(input: &'a [u8], limits: &Limits) -> Parsed<'a> {
         return Parsed::Nothing(at);
     }
     let fewest_bytes = count.saturating_mul(BULK_BYTES_MIN as i64);
-    if count > ARGUMENTS_MAX || fewest_bytes > limits.command_bytes_max as i64 {
+    if count > ARGUMENTS_MAX {
         return Parsed::Malformed("invalid multibulk length");
+    }
+    if fewest_bytes > limits.command_bytes_max as i64 {
+        return Parsed::Malformed("command exceeds --max-buffer, which CONFIG SET max-buffer can raise");
     }
     let arguments = count as usize;
     let mut command = Command { near: [&[]; NEAR], rest: &[], len: 0 };

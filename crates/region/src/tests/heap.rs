@@ -209,7 +209,7 @@ fn arenas_are_powers_of_two_by_the_share_of_a_partition() {
         [(1 << 20, 1, 64 << 10), (16 << 20, 1, 256 << 10), (1 << 30, 4, 1 << 20), (1 << 30, 64, 256 << 10)]
     {
         let geometry = Geometry { memory_bytes, partitions, partition_words: 9, ..Geometry::default() };
-        let memory = Memory::<minos_sync::Crcw>::create(geometry, &Backing::Private).unwrap();
+        let memory = Memory::create(geometry, &Backing::Private).unwrap();
         assert_eq!(memory.arena_words() * 8, arena_bytes);
         let arena = memory.allocate_arena().unwrap();
         assert_eq!(arena.start().words() % 64, 0);

@@ -164,7 +164,7 @@ fn memory_that_was_shared_is_exclusive_again_when_its_readers_are_gone() {
 #[test]
 fn parts_of_what_is_kept_forever_keep_all_of_it() {
     let geometry = Geometry { memory_bytes: 2 << 20, partitions: 1, ..Geometry::default() };
-    let mut memory = Memory::<minos_sync::Crcw>::create(geometry, &Backing::Private).unwrap();
+    let mut memory = Memory::create(geometry, &Backing::Private).unwrap();
     let block = memory.allocate_forever(512).unwrap();
     let used_words = memory.stats().used_words;
     let line =

@@ -4,7 +4,6 @@ use crate::{
     Backing, FileError, Geometry, Image, LAYOUT_VERSION, MapError, Memory, Offset, OpenError, Opened,
     OwnerState, Ownership, sums::BLOCK_BYTES,
 };
-use minos_sync::{Crcw, Crew, Erew};
 use proptest::prelude::*;
 use rustix::fs::{FileType, MemfdFlags, Mode, memfd_create, mknodat};
 use std::{
@@ -60,7 +59,7 @@ impl Place {
         memory
     }
 
-    fn open(&self) -> Result<Opened<Crcw>, OpenError> {
+    fn open(&self) -> Result<Opened, OpenError> {
         Memory::open(&self.backing(), &EXPECTED)
     }
 
@@ -108,14 +107,14 @@ fn fill(memory: &Memory, chunk: Offset, words: usize) {
     memory.region().words(chunk, words).iter().for_each(|word| word.store(chunk.words(), Relaxed));
 }
 
-fn clean(opened: Result<Opened<Crcw>, OpenError>) -> Memory {
+fn clean(opened: Result<Opened, OpenError>) -> Memory {
     match opened.unwrap() {
         Opened::Clean(memory) => memory,
         Opened::Unclean { .. } => panic!("it was closed"),
     }
 }
 
-fn unclean(opened: Result<Opened<Crcw>, OpenError>) -> (Memory, bool) {
+fn unclean(opened: Result<Opened, OpenError>) -> (Memory, bool) {
     match opened.unwrap() {
         Opened::Clean(_) => panic!("it was not closed"),
         Opened::Unclean { memory, same_boot } => (memory, same_boot),
@@ -138,16 +137,6 @@ fn what_was_closed_is_there_again() {
         assert!(memory.allocate_shared(&mut first, 100).is_some_and(|chunk| chunk != small));
         memory.close().unwrap();
     }
-}
-
-#[test]
-fn every_mode_of_access_opens_what_another_closed() {
-    let place = Place::new();
-    place.closed();
-    let Opened::Clean(memory) = Memory::<Erew>::open(&place.backing(), &EXPECTED).unwrap() else { panic!() };
-    memory.close().unwrap();
-    let Opened::Clean(memory) = Memory::<Crew>::open(&place.backing(), &EXPECTED).unwrap() else { panic!() };
-    memory.close().unwrap();
 }
 
 #[test]
@@ -186,9 +175,9 @@ fn nobody_else_gets_a_region_in_use() {
     let memory = place.create();
     let length = place.length();
     assert!(matches!(place.open(), Err(OpenError::File { reason: FileError::Locked, .. })));
-    let again = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap_err();
+    let again = Memory::create(GEOMETRY, &place.backing()).unwrap_err();
     assert!(matches!(&again, MapError::File { reason: FileError::Exists, .. }), "{again}");
-    let replaced = Memory::<Crcw>::replace(GEOMETRY, &place.backing()).unwrap_err();
+    let replaced = Memory::replace(GEOMETRY, &place.backing()).unwrap_err();
     assert!(matches!(&replaced, MapError::File { reason: FileError::Locked, .. }), "{replaced}");
     assert!(replaced.to_string().contains("in use by another store"), "{replaced}");
     assert_eq!(place.length(), length);
@@ -201,13 +190,13 @@ fn a_file_that_is_there_is_never_overwritten() {
     let place = Place::new();
     place.closed();
     let before = fs::read(&place.path).unwrap();
-    let again = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap_err();
+    let again = Memory::create(GEOMETRY, &place.backing()).unwrap_err();
     assert!(again.to_string().contains("there is a file already"), "{again}");
     assert!(fs::read(&place.path).unwrap() == before);
     clean(place.open()).close().unwrap();
     // Nor one that is made meanwhile.
     let other = Place::new();
-    let mut memory = Memory::<Crcw>::create(GEOMETRY, &Backing::File(other.path.clone())).unwrap();
+    let mut memory = Memory::create(GEOMETRY, &Backing::File(other.path.clone())).unwrap();
     fs::write(&other.path, b"somebody's diary").unwrap();
     let late = memory.publish().unwrap_err();
     assert!(matches!(&late, MapError::File { reason: FileError::Exists, .. }), "{late}");
@@ -274,7 +263,7 @@ fn other_parameters_are_named() {
         (Geometry { micro_shards: 12, ..GEOMETRY }, "micro-shards 11, but 12"),
     ];
     for (expected, text) in cases {
-        let error = Memory::<Crcw>::open(&place.backing(), &expected).unwrap_err();
+        let error = Memory::open(&place.backing(), &expected).unwrap_err();
         assert!(matches!(error, OpenError::Differs { .. }) && error.to_string().contains(text), "{error}");
     }
     assert!(place.open().is_ok());
@@ -318,9 +307,9 @@ fn what_was_never_finished_is_absent() {
     let place = Place::new();
     let is_absent = || matches!(place.open(), Err(OpenError::Absent { .. }));
     assert!(is_absent());
-    let memory = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap();
+    let memory = Memory::create(GEOMETRY, &place.backing()).unwrap();
     assert!(is_absent() && place.staged().exists());
-    let busy = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap_err();
+    let busy = Memory::create(GEOMETRY, &place.backing()).unwrap_err();
     assert!(matches!(&busy, MapError::File { reason: FileError::Locked, .. }), "{busy}");
     drop(memory);
     assert!(is_absent() && !place.staged().exists());
@@ -347,11 +336,11 @@ fn what_was_found_to_contradict_itself_stays_damaged() {
 fn what_is_no_region_is_left_alone() {
     let place = Place::new();
     let refuse = |path: &Path, reason: FileError| {
-        let opened = Memory::<Crcw>::open(&Backing::File(path.to_owned()), &EXPECTED).unwrap_err();
+        let opened = Memory::open(&Backing::File(path.to_owned()), &EXPECTED).unwrap_err();
         assert!(matches!(&opened, OpenError::File { reason: found, .. } if *found == reason), "{opened}");
-        let replaced = Memory::<Crcw>::replace(GEOMETRY, &Backing::File(path.to_owned())).unwrap_err();
+        let replaced = Memory::replace(GEOMETRY, &Backing::File(path.to_owned())).unwrap_err();
         assert!(matches!(&replaced, MapError::File { reason: found, .. } if *found == reason), "{replaced}");
-        let created = Memory::<Crcw>::create(GEOMETRY, &Backing::File(path.to_owned())).unwrap_err();
+        let created = Memory::create(GEOMETRY, &Backing::File(path.to_owned())).unwrap_err();
         assert!(matches!(&created, MapError::File { reason: FileError::Exists, .. }), "{created}");
     };
     for text in ["somebody's diary", ""] {
@@ -363,7 +352,7 @@ fn what_is_no_region_is_left_alone() {
     }
     fs::write(place.staged(), b"another's").unwrap();
     fs::remove_file(&place.path).unwrap();
-    let created = Memory::<Crcw>::create(GEOMETRY, &place.backing()).unwrap_err();
+    let created = Memory::create(GEOMETRY, &place.backing()).unwrap_err();
     assert!(matches!(&created, MapError::File { reason: FileError::Foreign, .. }), "{created}");
     assert_eq!(fs::read(place.staged()).unwrap(), b"another's");
     let beside = |name| place.path.with_file_name(name);
@@ -382,7 +371,7 @@ fn too_little_space_is_an_error_and_no_signal() {
     // A size that can never be available is refused at once.
     let memory_bytes = shared.f_blocks * shared.f_frsize + (1 << 30);
     let geometry = Geometry { memory_bytes, ..GEOMETRY };
-    let error = Memory::<Crcw>::create(geometry, &Backing::File(path.clone())).unwrap_err();
+    let error = Memory::create(geometry, &Backing::File(path.clone())).unwrap_err();
     assert!(matches!(&error, MapError::File { reason: FileError::NoSpace { .. }, .. }), "{error}");
     let left = fs::read_dir("/dev/shm").unwrap().flatten().map(|entry| entry.path());
     let is_left = |left: PathBuf| left.to_string_lossy().starts_with(&*path.to_string_lossy());

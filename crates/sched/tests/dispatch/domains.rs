@@ -167,7 +167,7 @@ fn domains_that_cannot_be_are_refused() {
         matches!(Policy::new(design, config, options), Err(ConfigError::Domains { .. }))
     };
     assert!(refused(Design::SizeAware, empty, options(1, true)));
-    assert!(refused(Design::Fractional, config(&[2, 2]), options(1, true)));
+    assert!(refused(Design::Helping, config(&[2, 2]), options(1, true)));
     // Promotion of a standby is for one domain, as in the simulator.
     assert!(refused(Design::SizeAware, config(&[2, 2]), Options::default()));
     assert!(!refused(Design::SizeAware, config(&[2, 2]), options(1, true)));

@@ -111,21 +111,6 @@ proptest! {
         }
     }
 
-    #[test]
-    fn a_split_worker_is_split_as_the_cost_is(workers in 2usize..=40, requests in any_requests()) {
-        let mut policy = policy(Design::Fractional, workers);
-        let plan = policy.epoch(&requests).clone();
-        let share = policy.decision().small_cost_share;
-        let shared = plan.shared.unwrap();
-        let small = plan.small_workers() as f64 + f64::from(shared.small_permille) / 1000.0;
-        // At least one worker is small, and a split one is small for at most all of its time.
-        let wanted = (share * workers as f64).clamp(1.0, workers as f64);
-        prop_assert!((small - wanted).abs() <= 0.0011, "{} of {workers}, not {wanted}", small);
-        let assignment = policy.assignment();
-        let duty = assignment.duty(shared.worker);
-        prop_assert_eq!(duty.small_permille, Some(shared.small_permille));
-        prop_assert!(duty.help.is_some());
-    }
 }
 
 /// An epoch of 99 000 small requests and `requests` large ones.
@@ -207,7 +192,6 @@ fn the_designs_are_those_of_the_paper() {
     for (workers, handoff) in [(8, 0), (8, 4), (2, 2), (1, 1), (WORKERS_MAX + 1, 1)] {
         assert!(hand_off(workers, handoff).is_err(), "{handoff} of {workers}");
     }
-    assert!(Policy::new(Design::Reserved, ControlConfig::new(2), Options::default()).is_err());
 }
 
 #[test]
@@ -229,27 +213,6 @@ fn who_conserves_work_leaves_nothing_lying() {
 }
 
 #[test]
-fn large_requests_leave_reserved_workers_alone() {
-    let mut policy = policy(Design::Reserved, 4);
-    policy.epoch(&with_large(300));
-    let (assignment, plan) = (policy.assignment(), policy.plan());
-    let large = some_classes().filter(|&class| class > plan.threshold);
-    let rings: WorkerSet = large
-        .filter_map(|class| match assignment.duty(WorkerId(0)).place(plan, class) {
-            Place::Ring(ring) => Some(ring),
-            Place::Here => None,
-        })
-        .collect();
-    assert!(!rings.is_empty() && !plan.reserved.is_empty());
-    for worker in plan.reserved.iter() {
-        let drains = assignment.duty(worker).drains;
-        assert!(drains.first.or(drains.then).and(rings).is_empty(), "{worker:?}");
-    }
-    let serving = plan.ids().filter(|&worker| assignment.drained_by[3].contains(worker));
-    assert_eq!(serving.count() + plan.reserved.len(), 3);
-}
-
-#[test]
 fn stealing_is_a_switch_of_size_aware_designs() {
     for design in Design::ALL {
         let with = |steal| {
@@ -259,10 +222,7 @@ fn stealing_is_a_switch_of_size_aware_designs() {
             policy.assignment()
         };
         let helps = |assignment: &Assignment| assignment.duties.iter().all(|duty| duty.help.is_some());
-        assert_eq!(
-            with(true) != with(false),
-            design.counts_sizes() && !helps(&with(false)) && design != Design::Reserved
-        );
+        assert_eq!(with(true) != with(false), design.counts_sizes() && !helps(&with(false)));
     }
     let options = Options { steal: true, ..Options::default() };
     let mut policy = Policy::new(Design::SizeAware, ControlConfig::new(8), options).unwrap();

@@ -6,7 +6,7 @@ use crate::{
     fetch::{Busy, Fetch, Fetcher, ReadError, Verdict},
     tier::Tier,
 };
-use minos_base::{FlashSlot, KeyHash};
+use minos_base::KeyHash;
 use minos_device::LaneOptions;
 use minos_engine::{Candidates, Due, Lookup, Need};
 use minos_flash::Place;
@@ -63,7 +63,7 @@ pub(crate) struct Examiner {
     fetcher: Fetcher,
     /// Doubts that are to be read.
     new: Vec<Doubt>,
-    /// Those of copied items, for whom nobody asks again.
+    /// Those for whom nobody asks again.
     copied: VecDeque<Doubt>,
     /// Those that are being read, by number.
     under_way: HashMap<u64, Purpose>,
@@ -186,20 +186,21 @@ impl Keeper {
         let ended = fetcher.poll(usize::MAX, |fetch, _| {
             hashes.remove(&fetch.hash);
             counts.examined += fetch.seen.len() as u64;
-            counts.unreadable += drop_own(tier, fetch);
-            match under_way.remove(&fetch.tag) {
+            let Findings { known, beyond_room, unreadable } = drop_own(tier, fetch);
+            counts.unreadable += unreadable;
+            let purpose = under_way.remove(&fetch.tag);
+            match purpose {
                 Some(Purpose::Crowd { token, place }) => found.push((token, place)),
                 Some(Purpose::Resolution) => {
-                    tier.engine.resolve(fetch.hash, &fetch.key, &fetch.seen, now.seconds);
+                    // What is not known may be an older one of the key; the next walk asks again.
+                    tier.engine.resolve(fetch.hash, &fetch.key, &known, now.seconds);
                 }
-                Some(purpose @ Purpose::Copied) => {
-                    // They had no room beside the first ones, and are read by themselves.
-                    let seen: Candidates = unread(tier, fetch).collect();
-                    if !seen.is_empty() && seen.len() < fetch.seen.len() {
-                        copied.push_back(Doubt { hash: fetch.hash, key: fetch.key.clone(), seen, purpose });
-                    }
-                }
-                Some(Purpose::Room) | None => {}
+                Some(Purpose::Copied | Purpose::Room) | None => {}
+            }
+            let waits = matches!(purpose, Some(Purpose::Resolution | Purpose::Copied));
+            if waits && !beyond_room.is_empty() && beyond_room.len() < fetch.seen.len() {
+                let (hash, key) = (fetch.hash, fetch.key.clone());
+                copied.push_back(Doubt { hash, key, seen: beyond_room, purpose: Purpose::Copied });
             }
         });
         found.into_iter().for_each(|(token, place)| self.written(token, place));
@@ -207,15 +208,20 @@ impl Keeper {
     }
 }
 
-/// The records of a key that did not fit the buffers beside its others.
-fn unread<'a>(tier: &'a Tier, fetch: &'a Fetch) -> impl Iterator<Item = FlashSlot> + 'a {
-    let is_unread = |(slot, verdict)| matches!(verdict, Verdict::Failed(ReadError::TooLarge)).then_some(slot);
-    fetch.verdicts(tier).filter_map(is_unread)
+/// What the records of a doubt are.
+#[derive(Default)]
+struct Findings {
+    /// Those of which it is known, whether they were dropped or are other keys'.
+    known: Candidates,
+    /// Those that had no room in the buffers beside the others, to be read by themselves.
+    beyond_room: Candidates,
+    /// The number of those that do not verify.
+    unreadable: u64,
 }
 
-/// Drops a key's own records, which something newer in memory hides; returns how many do not verify.
-fn drop_own(tier: &Tier, fetch: &Fetch) -> u64 {
-    let mut unreadable = 0;
+/// Drops a key's own records, which something newer in memory hides.
+fn drop_own(tier: &Tier, fetch: &Fetch) -> Findings {
+    let mut findings = Findings::default();
     for (slot, verdict) in fetch.verdicts(tier) {
         match verdict {
             Verdict::Ours(record) => {
@@ -224,10 +230,16 @@ fn drop_own(tier: &Tier, fetch: &Fetch) -> u64 {
             // Nobody can read it, whosever it is.
             Verdict::Failed(ReadError::Rot) => {
                 tier.engine.drop_cold(fetch.hash, slot, None);
-                unreadable += 1;
+                findings.unreadable += 1;
             }
-            Verdict::Other | Verdict::Failed(_) => {}
+            Verdict::Other => {}
+            Verdict::Failed(ReadError::TooLarge) => {
+                findings.beyond_room.push(slot);
+                continue;
+            }
+            Verdict::Failed(ReadError::Device | ReadError::Gone) => continue,
         }
+        findings.known.push(slot);
     }
-    unreadable
+    findings
 }

@@ -34,8 +34,8 @@ impl Kept {
 /// An append.
 #[derive(Debug)]
 enum Freight {
-    /// Of an item, which a store keeps until it is written.
-    Copy(Ticket, Option<Box<Kept>>),
+    /// Of an item, with its first place. A store keeps it until it is written.
+    Copy(Ticket, Place, Option<Box<Kept>>),
     Grave(Tombstone),
 }
 
@@ -55,6 +55,8 @@ pub(crate) struct Flights {
     /// Those whose write failed.
     failed: VecDeque<u64>,
     last_token: u64,
+    /// The last one when everything was removed.
+    emptied_token: u64,
     /// Copies given up so far after a failed write; the next walk copies their items.
     given_up: u64,
     /// Bytes of items that are not written.
@@ -99,10 +101,17 @@ impl Flights {
         self.flights.first_key_value().is_none_or(|(first, _)| *first > token)
     }
 
-    pub(crate) fn copy(&mut self, token: u64, ticket: Ticket, bytes: usize, kept: Option<Box<Kept>>) {
+    pub(crate) fn copy(
+        &mut self,
+        token: u64,
+        (ticket, place): (Ticket, Place),
+        bytes: usize,
+        kept: Option<Box<Kept>>,
+    ) {
         self.bytes += bytes;
         self.unwritten.insert(token);
-        self.flights.insert(token, Flight { freight: Freight::Copy(ticket, kept), bytes, is_durable: false });
+        let freight = Freight::Copy(ticket, place, kept);
+        self.flights.insert(token, Flight { freight, bytes, is_durable: false });
     }
 
     pub(crate) fn bury(&mut self, token: u64, tombstone: Tombstone) {
@@ -130,7 +139,7 @@ impl Flights {
         self.unwritten.remove(&token);
         let Some(flight) = self.flights.get_mut(&token) else { return };
         self.bytes -= std::mem::take(&mut flight.bytes);
-        if let Freight::Copy(_, kept) = &mut flight.freight {
+        if let Freight::Copy(_, _, kept) = &mut flight.freight {
             *kept = None;
         }
         if flight.is_durable {
@@ -144,22 +153,15 @@ impl Flights {
         self.flights.remove(&token);
     }
 
-    /// Forgets those that failed; the tickets among them.
-    pub(crate) fn give_up_failed(&mut self) -> Vec<Ticket> {
-        let failed = std::mem::take(&mut self.failed);
-        let ticket = |token: u64| match self.flights.get(&token)?.freight {
-            Freight::Copy(ticket, _) => Some(ticket),
-            Freight::Grave(_) => None,
-        };
-        let tickets = failed.iter().filter_map(|token| ticket(*token)).collect();
-        failed.into_iter().for_each(|token| self.end(token));
-        tickets
+    /// Everything was removed: what is under way is not appended again if its write fails.
+    pub(crate) fn empty(&mut self) {
+        self.emptied_token = self.last_token;
     }
 
     /// Hash and key of an item that is on its way.
     pub(crate) fn key_of(&self, token: u64) -> Option<(KeyHash, Vec<u8>)> {
         match &self.flights.get(&token)?.freight {
-            Freight::Copy(_, Some(kept)) => Some((kept.hash, kept.key.to_vec())),
+            Freight::Copy(_, _, Some(kept)) => Some((kept.hash, kept.key.to_vec())),
             _ => None,
         }
     }
@@ -170,7 +172,7 @@ impl Keeper {
     pub(super) fn written(&mut self, token: u64, place: Place) {
         let Some(flight) = self.flights.flights.get(&token) else { return };
         let result = match flight.freight {
-            Freight::Copy(ticket, _) => self.tier.engine.written(&ticket, place),
+            Freight::Copy(ticket, ..) => self.tier.engine.written(&ticket, place),
             Freight::Grave(_) => Written::Linked,
         };
         match result {
@@ -188,7 +190,16 @@ impl Keeper {
                 continue;
             };
             let is_copy = matches!(flight.freight, Freight::Copy(..));
-            let appended = again(&flight.freight, &self.tier, &mut self.log, token);
+            let appended = match &flight.freight {
+                // A power loss would bring the item back.
+                freight if token <= self.flights.emptied_token => {
+                    if let Freight::Copy(ticket, place, _) = freight {
+                        self.tier.engine.failed(ticket, *place);
+                    }
+                    Ok(false)
+                }
+                freight => again(freight, &self.tier, &mut self.log, token),
+            };
             let is_over = match appended {
                 Ok(is_on_its_way) => !is_on_its_way,
                 Err(Refusal::TooLarge { .. }) => true,
@@ -214,14 +225,14 @@ impl Keeper {
 /// Appends once more; false if there is nothing to append any more.
 fn again(freight: &Freight, tier: &Tier, log: &mut Log, token: u64) -> Result<bool, Refusal> {
     match freight {
-        Freight::Copy(_, Some(kept)) => {
+        Freight::Copy(_, _, Some(kept)) => {
             kept.append(log, token)?;
             // Its bytes were counted out before.
             kept.replaces.into_iter().for_each(|place| log.credit(place));
             Ok(true)
         }
-        Freight::Copy(ticket, None) => {
-            tier.engine.failed(ticket);
+        Freight::Copy(ticket, place, None) => {
+            tier.engine.failed(ticket, *place);
             Ok(false)
         }
         Freight::Grave(tombstone) => {

@@ -6,7 +6,6 @@ use minos_flash::{Tombstone, format::Layout};
 use std::{
     collections::{BTreeMap, VecDeque, btree_map::IntoValues},
     iter::Chain,
-    sync::Arc,
     vec::IntoIter,
 };
 
@@ -134,22 +133,34 @@ impl Keeper {
     }
 
     fn take_deaths_of(&mut self, partition: usize, max: usize) -> bool {
-        let engine = Arc::clone(&self.tier.engine);
-        let tombstones = engine.take_tombstones(partition, max);
+        let tombstones = self.tier.engine.take_tombstones(partition, max);
         let did = !tombstones.list.is_empty();
         if self.holds_deaths() {
             tombstones.list.into_iter().for_each(|tombstone| self.graves.held.push(tombstone));
         } else {
             self.graves.due.extend(tombstones.list);
         }
-        for area in tombstones.areas {
-            for partition in 0..engine.partitions() {
-                engine.forget_pages(partition, 0, usize::MAX, |page| area.contains(&page));
-            }
+        let areas = tombstones.areas;
+        if !areas.is_empty() {
+            self.forget_pages(|page| areas.iter().any(|area| area.contains(&page)));
+        }
+        for area in areas {
             self.log.give_up(area);
             self.counts.given_up += 1;
         }
         did
+    }
+
+    /// Makes the index forget the records of pages, some chains at a time: others get the lock of a partition in between.
+    pub(super) fn forget_pages(&self, is_gone: impl Fn(u32) -> bool) {
+        const BUCKETS: usize = 1024;
+        let engine = &self.tier.engine;
+        for partition in 0..engine.partitions() {
+            let mut cursor = Some(0);
+            while let Some(at) = cursor {
+                cursor = engine.forget_pages(partition, at, BUCKETS, &is_gone);
+            }
+        }
     }
 
     /// Appends tombstones that are due.

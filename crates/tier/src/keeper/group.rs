@@ -154,7 +154,7 @@ impl Keeper {
     pub(super) fn tell_log(&mut self) {
         if self.holds_deaths() {
             let is_done = self.group.is_idle();
-            self.log.groups(self.group.number, self.group.number - u64::from(!is_done));
+            self.log.groups(self.group.number, self.group.number.saturating_sub(u64::from(!is_done)));
         }
     }
 }

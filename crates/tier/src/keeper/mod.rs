@@ -11,7 +11,7 @@ mod walk;
 use crate::{index::Names, stats::KeeperCounts, syncs::SyncId, tier::Tier};
 use examine::Examiner;
 use flights::Flights;
-use graves::Graves;
+use graves::{Graves, Held};
 use group::Group;
 pub(crate) use hands::Hands;
 use image::Imaging;
@@ -19,6 +19,7 @@ use minos_base::Seconds;
 use minos_device::Lane;
 use minos_flash::{Event, Log, Tombstone};
 use std::{fmt, io, sync::Arc, time::Duration};
+use walk::Behind;
 
 /// Longest sleep of a keeper to whom nobody calls: the scrubber goes on then.
 const IDLE: Duration = Duration::from_secs(1);
@@ -62,8 +63,7 @@ pub struct Keeper {
     journal_known: u64,
     emptying: Option<SyncId>,
     imaging: Imaging,
-    /// The walk ahead of a log waits for flash.
-    is_behind: bool,
+    behind: Behind,
     /// Requests were served in this turn, or given up.
     synced: bool,
     counts: KeeperCounts,
@@ -101,7 +101,7 @@ impl Keeper {
             buffered_us: None,
             emptying: None,
             imaging: Imaging::No,
-            is_behind: false,
+            behind: Behind::No,
             synced: false,
             counts: KeeperCounts::default(),
         };
@@ -180,11 +180,15 @@ impl Keeper {
     /// True if nothing is on its way to the device.
     pub fn is_idle(&self) -> bool {
         let is_waiting = self.graves.has_due() || self.buffered_us.is_some();
-        let is_owed = self.is_behind || self.emptying.is_some() || self.log.is_compacting();
+        let is_owed = self.behind == Behind::Waits || self.emptying.is_some() || self.log.is_compacting();
         self.hands.is_idle() && self.flights.are_written() && self.group.is_idle() && !is_waiting && !is_owed
     }
 
     fn rest(&self, now: Now) -> Duration {
+        if self.log.is_read_only() && self.hands.is_idle() {
+            // What waits for the log waits in vain.
+            return IDLE;
+        }
         if !self.is_idle() || self.examiner.is_busy() || self.log.scrub_state().left.is_some() {
             return UNDER_WAY;
         }
@@ -265,19 +269,12 @@ impl Keeper {
         };
         let engine = Arc::clone(&self.tier.engine);
         engine.flush();
-        const BUCKETS: usize = 1024;
-        for partition in 0..engine.partitions() {
-            let mut cursor = Some(0);
-            while let Some(at) = cursor {
-                cursor = engine.forget_pages(partition, at, BUCKETS, |_| true);
-            }
-            engine.take_tombstones(partition, usize::MAX);
-        }
+        self.forget_pages(|_| true);
+        (0..engine.partitions()).for_each(|partition| drop(engine.take_tombstones(partition, usize::MAX)));
         self.graves.clear();
+        self.group.graves = Held::default();
         self.log.empty_all();
-        for ticket in self.flights.give_up_failed() {
-            engine.failed(&ticket);
-        }
+        self.flights.empty();
         self.emptying = Some(id);
         self.counts.flushed_all += 1;
         true

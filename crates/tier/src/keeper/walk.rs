@@ -29,6 +29,18 @@ pub(super) enum Goal {
     Durable,
 }
 
+/// How far the log is behind what is to come to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Behind {
+    /// It has all.
+    #[default]
+    No,
+    /// It takes nothing before something on flash dies, or never again.
+    Stuck,
+    /// It takes more in a moment.
+    Waits,
+}
+
 /// Copies items into the log, under the lock of their partition.
 struct Copyist<'a> {
     log: &'a mut Log,
@@ -41,7 +53,7 @@ struct Copyist<'a> {
     counts: &'a mut KeeperCounts,
     options: &'a Options,
     now: Seconds,
-    is_behind: bool,
+    behind: Behind,
 }
 
 impl Copyist<'_> {
@@ -52,7 +64,7 @@ impl Copyist<'_> {
         }
         let must_wait = self.is_full_of_doubts && self.leaves_older(due);
         if must_wait || self.flights.bytes() >= self.options.bytes_in_flight_max {
-            self.is_behind = true;
+            self.behind = Behind::Waits;
             return Choice::Later;
         }
         let is_admitted = self.options.is_lossless
@@ -91,24 +103,24 @@ impl Copyist<'_> {
         };
         let token = self.flights.next_token();
         match kept.append(self.log, token) {
-            Ok(_) => {
+            Ok(place) => {
                 if let Some(tombstone) = superseded {
                     self.held.iter_mut().for_each(|held| held.remove(&tombstone));
                 }
                 let bytes = due.key.len() + due.value.len();
                 let kept = self.options.is_lossless.then(|| Box::new(kept));
-                self.flights.copy(token, due.ticket, bytes, kept);
+                self.flights.copy(token, (due.ticket, place), bytes, kept);
                 if self.leaves_older(due) {
                     self.doubts.push(Doubt::of(due));
                 }
-                Choice::Write
+                Choice::Write(place)
             }
             Err(Refusal::TooLarge { .. }) => {
                 self.counts.too_large += 1;
                 Choice::Evict
             }
             Err(refusal) => {
-                self.is_behind = true;
+                self.behind = if refusal == Refusal::Busy { Behind::Waits } else { Behind::Stuck };
                 self.counts.log_busy += u64::from(refusal == Refusal::Busy);
                 self.counts.log_full += u64::from(refusal == Refusal::Full);
                 Choice::Later
@@ -121,25 +133,20 @@ impl Keeper {
     /// Copies items that are about to leave memory.
     pub(super) fn walk_ahead(&mut self, now: Now) -> bool {
         let mut did = false;
-        self.is_behind = false;
+        self.behind = Behind::No;
         for partition in 0..self.tier.engine.partitions() {
-            did |= self.walk_towards(Goal::Leave, partition, now);
+            did |= self.walk(partition, Goal::Leave, now).entries > 0;
         }
+        self.tier.engine.set_flash_stuck(self.behind == Behind::Stuck);
         // What leaves goes first. What is admitted is not known before it leaves, unless all is.
         let is_clean = self.tier.options.is_lossless || self.tier.options.admission != Admission::All;
-        if is_clean || self.is_behind {
+        if is_clean || self.behind != Behind::No {
             return did;
         }
         for partition in 0..self.tier.engine.partitions() {
-            did |= self.walk_towards(Goal::Clean, partition, now);
+            did |= self.walk(partition, Goal::Clean, now).entries > 0;
         }
         did
-    }
-
-    fn walk_towards(&mut self, goal: Goal, partition: usize, now: Now) -> bool {
-        let walked = self.walk(partition, goal, now);
-        self.is_behind |= !walked.is_done;
-        walked.entries > 0
     }
 
     /// Walks over some entries of a partition.
@@ -156,7 +163,7 @@ impl Keeper {
             counts: &mut self.counts,
             options,
             now: now.seconds,
-            is_behind: false,
+            behind: Behind::No,
         };
         let choose = |due: &Due<'_>| copyist.choose(due, goal == Goal::Leave);
         let (entries_max, seconds) = (options.entries_a_turn, now.seconds);
@@ -166,7 +173,9 @@ impl Keeper {
             Goal::Durable => engine.copy_new(partition, entries_max, seconds, choose),
         };
         // The engine may have ended the walk itself: too many copies are on their way.
-        let is_behind = copyist.is_behind || !walked.is_done && walked.entries < options.entries_a_turn;
+        let is_behind = copyist.behind != Behind::No || !walked.is_done && walked.entries < entries_max;
+        let behind = if copyist.behind == Behind::Stuck { Behind::Stuck } else { Behind::Waits };
+        self.behind = if walked.is_done { self.behind } else { self.behind.max(behind) };
         if self.flights.bytes() != before {
             self.buffered_us = Some(self.buffered_us.map_or(now.us, |since| since.min(now.us)));
         }

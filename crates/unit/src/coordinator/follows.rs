@@ -10,8 +10,8 @@ use crate::{
     switches::{Safeguard, is_on},
 };
 
-/// Time without new orders to a node that has failed to follow, in microseconds.
-const REST_US: u64 = 1_000_000;
+/// Time without new orders to a node that has failed to follow, or to copy what is to move to it, in microseconds.
+pub(super) const REST_US: u64 = 1_000_000;
 
 /// Followers and the nodes that are to become some.
 #[derive(Debug, Default)]
@@ -137,19 +137,23 @@ impl Coordinator {
         id.number == 0 || self.follow_progress(it.to, id) == Some(Progress::Safe)
     }
 
-    /// The copies that the directory still names where a follower becomes the owner, until that has said that it has the items:
-    /// it may have lost them since it said so. The owner that was is one of them.
+    /// The copies that the directory still names where a follower becomes the owner, or the owner goes on under a higher
+    /// epoch, until that node has said that it has the items: it may have lost them since it said so. An owner that was
+    /// another node is one of them.
     pub(super) fn kept_copies(
         &self,
         micro_shard: MicroShard,
         place: Place,
         next: Place,
     ) -> Option<(MicroShard, Vec<Follower>)> {
-        let has_items = next.since > 0 && is_on(Safeguard::Keeping);
-        self.directory.follower(micro_shard, next.node).filter(|_| has_items)?;
+        let is_same = place.node == next.node;
+        let is_known = is_same || self.directory.follower(micro_shard, next.node).is_some();
+        if next.since == 0 || !is_known || !is_on(Safeguard::Keeping) {
+            return None;
+        }
         let others = self.directory.followers(micro_shard).iter().filter(|it| it.node != next.node);
         let was = Follower { node: place.node, number: place.since, is_safe: true };
-        let was = Some(was).filter(|_| !self.lacks(micro_shard, place));
+        let was = Some(was).filter(|_| !is_same && !self.lacks(micro_shard, place));
         let mut kept: Vec<_> = others.copied().chain(was).collect();
         kept.sort_by_key(|it| it.node);
         Some((micro_shard, kept))
@@ -158,7 +162,7 @@ impl Coordinator {
     /// True if an owner answers, and has its items. A process that has not said so yet may have lost them.
     fn is_owner_fit(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> bool {
         let has_items = |peer: &Peer| {
-            peer.report.epoch >= place.epoch && !peer.report.is_withdrawn && !peer.lacks(micro_shard)
+            peer.report.epoch >= place.epoch && !peer.is_withdrawn(micro_shard) && !peer.lacks(micro_shard)
         };
         let is_whole = self.peers.get(&place.node).is_some_and(has_items);
         place.is_serving && self.is_alive(now_us, place.node) && is_whole
@@ -225,7 +229,9 @@ impl Coordinator {
                 self.is_owner_fit(now_us, micro_shard, place) && !change.places.contains_key(&micro_shard);
             for node in self.wanted(micro_shard).filter(|_| is_still) {
                 let rests = self.follows.rests_us.get(&node).is_some_and(|until_us| now_us < *until_us);
-                let is_free = !self.follows.pulls.contains_key(&(micro_shard, node)) && !rests;
+                let is_free = !self.follows.pulls.contains_key(&(micro_shard, node))
+                    && !self.strangers.contains_key(&node)
+                    && !rests;
                 // A move to it copies the same items.
                 let moves = self.moves.get(&micro_shard).is_some_and(|it| it.to == node);
                 if under_way + begun.len() < self.policy.moves_max
@@ -242,8 +248,8 @@ impl Coordinator {
         begun
     }
 
-    /// A follower that may become the owner: it has all that was acknowledged. Its report must be of the time since the
-    /// last change of the place: once the micro-shard is taken from its owner, nothing makes a follower drop its items.
+    /// A follower that may become the owner: it has all that was acknowledged. Its report is of the time since the last
+    /// change of the place: once the micro-shard is taken from its owner, nothing makes a follower drop its items.
     pub(super) fn heir(&self, now_us: u64, micro_shard: MicroShard, place: Place) -> Option<Follower> {
         let followers = self.directory.followers(micro_shard).iter();
         let is_fit = |it: &&Follower| {
@@ -254,7 +260,7 @@ impl Coordinator {
                 progress,
                 Some(Progress::Following | Progress::Safe | Progress::Drained | Progress::Failed)
             );
-            let is_confirmed = !is_on(Safeguard::Confirmation) || self.has_enacted(it.node, place.epoch);
+            let is_confirmed = self.has_enacted(it.node, place.epoch);
             it.is_safe && is_there && is_confirmed && self.is_alive(now_us, it.node)
         };
         followers.into_iter().find(is_fit).copied()

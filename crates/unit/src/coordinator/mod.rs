@@ -52,7 +52,7 @@ pub struct Policy {
 pub enum Command {
     /// Move a micro-shard to a node.
     Move(MicroShard, ServerId),
-    /// Add a node, and move its part to it.
+    /// Add a node that reports, and move its part to it. Or take back that it is to be drained.
     Add(ServerId, UnitId, String),
     /// Move everything away from a node.
     Drain(ServerId),
@@ -79,6 +79,15 @@ pub enum Refused {
     /// Too many moves wait.
     #[error("too many moves wait")]
     Busy,
+    /// The node has not reported lately.
+    #[error("node {} does not report to this coordinator: is it running, with --coordinator?", .0.0)]
+    Silent(ServerId),
+    /// The node is there, and stays.
+    #[error("node {} is in the rack already", .0.0)]
+    Known(ServerId),
+    /// The node is there, in this unit.
+    #[error("node {} is in unit {}", .0.0, .1.0)]
+    OtherUnit(ServerId, UnitId),
     /// The nodes would make no directory.
     #[error(transparent)]
     Nodes(#[from] BadDirectory),
@@ -151,6 +160,11 @@ impl Peer {
         // A node may lack all of them, and each is looked for.
         self.report.lacking.binary_search(&micro_shard).is_ok()
     }
+
+    /// True if the node has the items, and waits for a higher epoch.
+    fn is_withdrawn(&self, micro_shard: MicroShard) -> bool {
+        self.report.withdrawn.binary_search(&micro_shard).is_ok()
+    }
 }
 
 /// A move under way.
@@ -179,7 +193,11 @@ pub struct Coordinator {
     directory: Arc<Directory>,
     draft: Option<Draft>,
     peers: BTreeMap<ServerId, Peer>,
+    /// Nodes that report and are not in the directory, and until when each counts as running.
+    callers: BTreeMap<ServerId, u64>,
     moves: BTreeMap<MicroShard, Move>,
+    /// Until when nothing moves to a node that has failed to copy, but for what an operator asked for.
+    rests_us: BTreeMap<ServerId, u64>,
     follows: Follows,
     /// True if followers may change: something has, since they were looked at.
     has_news: bool,
@@ -188,6 +206,8 @@ pub struct Coordinator {
     /// Moves that an operator asked for.
     wished: VecDeque<(MicroShard, ServerId)>,
     nodes: Option<Vec<Node>>,
+    /// Nodes that one with a lease may not know yet, and since when the directory has them.
+    strangers: BTreeMap<ServerId, Epoch>,
     given_up: Vec<ServerId>,
     /// When the leases of an earlier coordinator have run out.
     quiet_until_us: u64,
@@ -200,7 +220,9 @@ pub struct Coordinator {
 impl Coordinator {
     /// A coordinator that starts at `now_us` with the directory on its disk.
     pub fn new(directory: Directory, terms: Terms, policy: Policy, now_us: u64) -> Self {
+        let joining = directory.nodes().iter().filter(|node| node.standing == Standing::Joining);
         Self {
+            strangers: joining.map(|node| (node.id, directory.epoch())).collect(),
             terms,
             policy,
             follows: Follows::of(&directory),
@@ -209,7 +231,9 @@ impl Coordinator {
             directory: Arc::new(directory),
             draft: None,
             peers: BTreeMap::new(),
+            callers: BTreeMap::new(),
             moves: BTreeMap::new(),
+            rests_us: BTreeMap::new(),
             wished: VecDeque::new(),
             nodes: None,
             given_up: Vec::new(),
@@ -289,6 +313,7 @@ impl Coordinator {
             Input::Report(report) => self.on_report(now_us, report, effects),
             Input::Persisted(epoch) => self.publish(epoch, effects),
         }
+        self.callers.retain(|_, until_us| now_us < *until_us);
         self.relieve(now_us);
         self.decide(now_us, effects);
         self.balance(now_us);
@@ -335,9 +360,7 @@ impl Coordinator {
                 self.given_up.push(id);
                 return Ok(());
             }
-            Command::Add(id, unit, address) => {
-                nodes.push(Node { id, unit, standing: Standing::Joining, address });
-            }
+            Command::Add(id, unit, address) => self.add(&mut nodes, (id, unit, address))?,
             Command::Drain(id) => {
                 let index = index(id)?;
                 nodes[index].standing = Standing::Leaving;
@@ -352,6 +375,24 @@ impl Coordinator {
         }
         self.directory.changed(Change { nodes: Some(nodes.clone()), ..Change::default() })?;
         self.nodes = Some(nodes);
+        Ok(())
+    }
+
+    /// Adds a node, or lets one stay that was to leave.
+    fn add(
+        &self,
+        nodes: &mut Vec<Node>,
+        (id, unit, address): (ServerId, UnitId, String),
+    ) -> Result<(), Refused> {
+        match nodes.iter_mut().find(|node| node.id == id) {
+            None if self.callers.contains_key(&id) || self.directory.node(id).is_some() => {
+                nodes.push(Node { id, unit, standing: Standing::Joining, address });
+            }
+            None => return Err(Refused::Silent(id)),
+            Some(node) if node.standing != Standing::Leaving => return Err(Refused::Known(id)),
+            Some(node) if node.unit != unit => return Err(Refused::OtherUnit(id, node.unit)),
+            Some(node) => node.standing = Standing::Joining,
+        }
         Ok(())
     }
 
@@ -376,16 +417,21 @@ impl Coordinator {
     }
 
     fn on_report(&mut self, now_us: u64, mut report: Report, effects: &mut Vec<Effect>) {
-        report.lacking.sort_unstable();
+        for list in [&mut report.lacking, &mut report.withdrawn] {
+            list.sort_unstable();
+        }
         let peer = self.peers.get(&report.node);
         let known = peer.map(|peer| &peer.report);
         let order = |report: &Report| (report.incarnation, report.sent_us);
         if known.is_some_and(|known| order(&report) <= order(known)) {
             return;
         }
-        let Some(node) = self.directory.node(report.node) else { return };
+        let Some(node) = self.directory.node(report.node) else {
+            self.callers.insert(report.node, now_us + self.terms.honoured_us());
+            return;
+        };
         let (id, asked_us) = (report.node, report.sent_us);
-        let is_whole = !report.is_withdrawn && report.lacking.is_empty();
+        let is_whole = report.withdrawn.is_empty() && report.lacking.is_empty();
         if is_whole && report.epoch == self.directory.epoch() {
             self.given_up.retain(|it| *it != id);
         }
@@ -393,9 +439,12 @@ impl Coordinator {
             balancer.note(&report);
         }
         let until_us = now_us + self.terms.honoured_us();
-        let state = |it: &Report| (it.incarnation, it.epoch, it.is_withdrawn);
+        let state = |it: &Report| (it.incarnation, it.epoch);
         self.has_news |= known.is_none_or(|known| {
-            state(known) != state(&report) || known.moves != report.moves || known.lacking != report.lacking
+            state(known) != state(&report)
+                || known.moves != report.moves
+                || known.lacking != report.lacking
+                || known.withdrawn != report.withdrawn
         });
         let moves = report.moves.iter().copied().collect();
         let mut mishaps = peer.map_or_else(Mishaps::default, |peer| peer.mishaps);
@@ -411,12 +460,21 @@ impl Coordinator {
         let before = std::mem::replace(&mut self.directory, draft.directory);
         self.moves.extend(draft.moves.into_iter().map(|it| (it.pull.id.micro_shard, it)));
         self.follows.begin(draft.follows);
+        self.note_strangers(&before);
         self.has_news = true;
         // First to new owners: requests that others send them then find them ready.
         let changed = self.directory.places_since(&before);
         let owners: BTreeSet<_> = changed.map(|(_, place)| place.node).collect();
         let (first, then): (Vec<_>, Vec<_>) = self.peers.keys().copied().partition(|id| owners.contains(id));
         first.into_iter().chain(then).for_each(|id| self.send(id, None, effects));
+    }
+
+    /// Notes who has joined since an earlier directory, and forgets who has left.
+    fn note_strangers(&mut self, before: &Directory) {
+        let (directory, epoch) = (&self.directory, self.directory.epoch());
+        self.strangers.retain(|id, _| directory.node(*id).is_some());
+        let new = directory.nodes().iter().filter(|node| before.node(node.id).is_none());
+        self.strangers.extend(new.map(|node| (node.id, epoch)));
     }
 
     fn send(&self, id: ServerId, lease: Option<u64>, effects: &mut Vec<Effect>) {

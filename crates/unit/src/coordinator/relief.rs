@@ -34,7 +34,7 @@ pub(super) struct Relief {
     began: BTreeMap<ServerId, (u64, u64, Load)>,
     moved: BTreeSet<MicroShard>,
     /// Further copies, and the busy part that the micro-shard took when it got them.
-    copies: BTreeMap<(MicroShard, ServerId), f64>,
+    pub(super) copies: BTreeMap<(MicroShard, ServerId), f64>,
 }
 
 /// The busy part of all nodes' time that a micro-shard takes.
@@ -75,8 +75,9 @@ impl Relief {
         self.began =
             reports.iter().filter_map(|it| Some((it.node, (it.incarnation, it.sent_us, it.load?)))).collect();
         let demands = demands(reports, &busy);
-        let is_hot = |(micro_shard, _): &(MicroShard, ServerId), then: &mut f64| {
-            demands.get(micro_shard).is_some_and(|it| it.reads + it.changes >= COOL * *then)
+        let is_hot = |(micro_shard, node): &(MicroShard, ServerId), then: &mut f64| {
+            let is_hot = demands.get(micro_shard).is_some_and(|it| it.reads + it.changes >= COOL * *then);
+            is_hot && stays(directory, *node)
         };
         self.copies.retain(is_hot);
         let step = self.step(directory, &busy, &demands)?;
@@ -138,14 +139,17 @@ impl Relief {
     }
 }
 
+fn stays(directory: &Directory, id: ServerId) -> bool {
+    directory.node(id).is_some_and(|node| node.standing == Standing::Member)
+}
+
 /// The least busy of the nodes that stay.
 fn least(
     directory: &Directory,
     busy: &BTreeMap<ServerId, f64>,
     may: impl Fn(ServerId) -> bool,
 ) -> Option<ServerId> {
-    let stays = |id: ServerId| directory.node(id).is_some_and(|node| node.standing == Standing::Member);
-    let nodes = busy.iter().filter(|(node, _)| stays(**node) && may(**node));
+    let nodes = busy.iter().filter(|(node, _)| stays(directory, **node) && may(**node));
     nodes.min_by(|a, b| a.1.total_cmp(b.1)).map(|(node, _)| *node)
 }
 
@@ -179,12 +183,18 @@ impl Coordinator {
         self.relief = Some(relief);
     }
 
-    /// The nodes that are to follow a micro-shard.
+    /// The nodes that are to follow a micro-shard, each once. A node that is to go has no further copy: it could not be
+    /// removed while the micro-shard is hot.
     pub(super) fn wanted(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
         let further = self.relief.iter().flat_map(move |relief| relief.copies(micro_shard));
         let owner = self.directory.place(micro_shard).map(|place| place.node);
         let unit = |id: Option<ServerId>| id.and_then(|id| self.directory.node(id)).map(|node| node.unit);
-        let further = further.filter(move |node| unit(Some(*node)) != unit(owner));
-        self.directory.wanted(micro_shard).chain(further)
+        let is_further = move |node: &ServerId| {
+            let is_elsewhere = unit(Some(*node)) != unit(owner);
+            is_elsewhere
+                && stays(&self.directory, *node)
+                && self.directory.wanted(micro_shard).all(|wanted| wanted != *node)
+        };
+        self.directory.wanted(micro_shard).chain(further.filter(is_further))
     }
 }

@@ -1,11 +1,14 @@
 //! The rules that change the directory. Each looks at the directory in force and at the nodes' reports alone; what
 //! they find is written to disk in one change, and in force after that.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use minos_rack::{MicroShard, ServerId};
 
-use super::{Coordinator, Draft, Effect, Loss, Move};
+use super::{Coordinator, Draft, Effect, Loss, Move, Peer, follows::REST_US};
 use crate::{
     Change, MoveId, Node, Place, Progress, Pull, Report, Standing,
     switches::{Safeguard, is_on},
@@ -26,6 +29,7 @@ impl Coordinator {
             return;
         }
         self.drop_moves(now_us);
+        self.introduce(now_us);
         // Nodes change alone: a rule must not name one that goes.
         let copies = Some(self.policy.copies).filter(|copies| *copies != self.directory.copies());
         let (change, moves, follows) = match self.nodes.take() {
@@ -68,7 +72,7 @@ impl Coordinator {
 
     /// The nodes whose micro-shards stay where they are, but for moves.
     fn quiet_nodes(&self, now_us: u64) -> BTreeSet<ServerId> {
-        let has_no_news = |report: &Report| !report.is_withdrawn && report.lacking.is_empty();
+        let has_no_news = |report: &Report| report.withdrawn.is_empty() && report.lacking.is_empty();
         let is_quiet = |id: &ServerId| {
             !self.is_dead(now_us, *id) && self.peers.get(id).is_none_or(|peer| has_no_news(&peer.report))
         };
@@ -99,10 +103,30 @@ impl Coordinator {
             let is_begun = is_taken || self.is_copying(it);
             is_possible && is_begun && self.is_alive(now_us, it.to) && self.has_base(it)
         };
-        let over: Vec<_> =
-            self.moves.iter().filter(|(_, it)| !is_live(it)).map(|(micro_shard, _)| *micro_shard).collect();
+        let over: BTreeMap<_, _> = self
+            .moves
+            .iter()
+            .filter(|(_, it)| !is_live(it))
+            .map(|(micro_shard, it)| (*micro_shard, *it))
+            .collect();
         self.has_news |= !over.is_empty();
-        self.moves.retain(|micro_shard, _| !over.contains(micro_shard));
+        self.moves.retain(|micro_shard, _| !over.contains_key(micro_shard));
+        let has_failed = |it: &&Move| self.is_copying(it) && self.progress(it) == Some(Progress::Failed);
+        let failed: Vec<_> = over.values().filter(has_failed).map(|it| it.to).collect();
+        self.rests_us.retain(|_, until_us| now_us < *until_us);
+        self.rests_us.extend(failed.into_iter().map(|node| (node, now_us.saturating_add(REST_US))));
+    }
+
+    /// Forgets the strangers that every node with a lease knows by now. Nothing goes to the others: a flush at a node that
+    /// does not know them would leave it there.
+    fn introduce(&mut self, now_us: u64) {
+        if self.strangers.is_empty() || now_us < self.quiet_until_us {
+            return;
+        }
+        let (peers, count) = (&self.peers, self.strangers.len());
+        let knows = |peer: &Peer, since| peer.report.epoch >= since || now_us >= peer.until_us;
+        self.strangers.retain(|_, since| !peers.values().all(|peer| knows(peer, *since)));
+        self.has_news |= self.strangers.len() < count;
     }
 
     /// Where a micro-shard is next, if that changes.
@@ -122,7 +146,7 @@ impl Coordinator {
         }
         let peer = self.peers.get(&place.node).filter(|peer| peer.report.epoch >= place.epoch)?;
         if !peer.lacks(micro_shard) {
-            return peer.report.is_withdrawn.then_some(place);
+            return peer.is_withdrawn(micro_shard).then_some(place);
         }
         // Its unit may still read the memory that it has lost.
         let is_replaced = self.may_lose(place.node) || self.heir(now_us, micro_shard, place).is_some();
@@ -145,7 +169,7 @@ impl Coordinator {
         }
         let is_alive = self.is_alive(now_us, place.node);
         // A process that has begun anew says nothing of what it lacks before it has the directory.
-        let is_heard = !is_on(Safeguard::Confirmation) || self.has_enacted(place.node, place.epoch);
+        let is_heard = self.has_enacted(place.node, place.epoch);
         if is_alive && is_heard && !lacks {
             return Some(Place { is_serving: true, ..place });
         }
@@ -186,7 +210,8 @@ impl Coordinator {
     fn substitute(&self, now_us: u64, dead: ServerId) -> Option<ServerId> {
         let unit = self.directory.node(dead)?.unit;
         let nodes = self.directory.nodes().iter().filter(|node| node.standing != Standing::Leaving);
-        let alive = nodes.filter(|node| node.id != dead && self.is_alive(now_us, node.id));
+        let nodes = nodes.filter(|node| node.id != dead && !self.strangers.contains_key(&node.id));
+        let alive = nodes.filter(|node| self.is_alive(now_us, node.id));
         let held = |id| self.directory.places().filter(|(_, place)| place.node == id).count();
         alive.min_by_key(|node| (node.unit != unit, held(node.id), node.id)).map(|node| node.id)
     }
@@ -198,7 +223,9 @@ impl Coordinator {
         }
         let misses = |id| {
             let mut places = self.directory.places();
-            places.any(|(it, place)| self.directory.target(it) == Some(id) && place.node != id)
+            // One that was to leave may be about to lose some.
+            let is_away = |it, place: Place| place.node != id || self.moves.contains_key(&it);
+            places.any(|(it, place)| self.directory.target(it) == Some(id) && is_away(it, place))
         };
         let mut nodes = self.directory.nodes().to_vec();
         let joined = nodes.iter_mut().filter(|node| node.standing == Standing::Joining && !misses(node.id));
@@ -218,11 +245,17 @@ impl Coordinator {
                 && !self.moves.contains_key(&micro_shard)
                 && begun.iter().all(|it| it.pull.id.micro_shard != micro_shard);
             let has_room = self.moves.len() + begun.len() < self.policy.moves_max;
-            let place = self.directory.place(micro_shard).filter(|place| place.node != to);
+            // One that has been removed may have its lease yet.
+            let is_known = self.directory.node(to).is_some();
+            let place = self.directory.place(micro_shard).filter(|place| place.node != to && is_known);
             let Some(place) = place else { continue };
             let base = self.base(micro_shard, to);
             let is_possible =
                 place.is_serving && self.is_alive(now_us, place.node) && self.is_alive(now_us, to);
+            // Each beginning is a change on disk. An operator sees what fails.
+            let is_free = is_free
+                && !self.strangers.contains_key(&to)
+                && (index < count || !self.rests_us.contains_key(&to));
             if let Some(base) = base.filter(|_| is_free && has_room && is_possible) {
                 let id = MoveId { micro_shard, number };
                 let pull = Pull { id, from: place.node, epoch: place.epoch, is_follow: false, base };

@@ -67,7 +67,7 @@ impl Shown {
 impl Directory {
     /// The bytes, for disk and nodes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = self.encode_places();
+        let mut bytes = self.encode_overrides(|place, usual| place != usual);
         if !self.followers.is_empty() {
             put(&mut bytes, self.followers.len() as u32);
             self.followers.iter().for_each(|(it, followers)| put_followers(&mut bytes, *it, followers));
@@ -75,10 +75,16 @@ impl Directory {
         bytes
     }
 
-    /// The bytes without followers, for clients.
+    /// The bytes for clients, who look only at the nodes of places: without followers, and without the places where the
+    /// ring puts them.
     pub fn encode_places(&self) -> Vec<u8> {
+        self.encode_overrides(|place, usual| place.node != usual.node)
+    }
+
+    /// The bytes with the places that differ from the usual ones.
+    fn encode_overrides(&self, differs: impl Fn(&Place, &Place) -> bool) -> Vec<u8> {
         let usual = || self.targets.iter().copied().map(Place::first);
-        let overrides = || self.places().zip(usual()).filter(|((_, place), usual)| place != usual);
+        let overrides = || self.places().zip(usual()).filter(|((_, place), usual)| differs(place, usual));
         let counts = [self.nodes.len(), overrides().count()].map(|count| count as u32);
         let mut bytes = MAGIC.to_vec();
         let head = [VERSION, self.epoch, self.micro_shards().count(), self.copies];

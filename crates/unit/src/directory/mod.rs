@@ -16,8 +16,8 @@ use crate::{Epoch, bytes::BadBytes};
 
 pub use self::bytes::Shown;
 
-/// Most nodes of a directory.
-pub const NODES_MAX: usize = 256;
+/// Most nodes of a directory. Their numbers are below it.
+pub const NODES_MAX: usize = 64;
 /// Most micro-shards of a directory.
 pub const MICRO_SHARDS_MAX: u32 = 65_536;
 /// Most copies of a micro-shard, the owner's included.
@@ -331,9 +331,9 @@ impl Directory {
         let placement = Placement::new(micro_shards, VIRTUAL_NODES);
         let mut placement =
             placement.and_then(|it| it.with_copies(copies)).map_err(|_| BadDirectory("copies"))?;
-        for node in nodes.iter().filter(|node| node.standing != Standing::Leaving) {
-            placement.add(node.id, node.unit).map_err(|_| BadDirectory("a node is there twice"))?;
-        }
+        let staying = nodes.iter().filter(|node| node.standing != Standing::Leaving);
+        let added = placement.add_all(staying.map(|node| (node.id, node.unit)));
+        added.map_err(|_| BadDirectory("a node is there twice"))?;
         let targets: Option<Vec<_>> = placement.owners().into_iter().collect();
         let targets = targets.ok_or(BadDirectory("no node stays"))?;
         let places = targets.iter().copied().map(Place::first).collect();
@@ -370,6 +370,9 @@ impl Directory {
 fn are_nodes_valid(nodes: &[Node]) -> Result<(), BadDirectory> {
     if nodes.len() > NODES_MAX {
         return Err(BadDirectory("too many nodes"));
+    }
+    if nodes.iter().any(|node| node.id.0 as usize >= NODES_MAX) {
+        return Err(BadDirectory("a node has a number above 63"));
     }
     if nodes.iter().any(|node| node.address.len() > ADDRESS_BYTES_MAX) {
         return Err(BadDirectory("an address is too long"));

@@ -13,6 +13,9 @@ use crate::{
 
 /// Changed keys that wait for a follower. One that would be further behind has to begin anew.
 const BEHIND_MAX: usize = 1 << 17;
+/// Leases without a question after which a follower has nothing to come that the directory does not name. One that lives asks
+/// four times in a lease, but for those for which it tries a batch.
+const SILENCE: u64 = 4;
 
 /// How far a follower is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,8 @@ pub(super) struct Feed {
     pub(super) id: FeedId,
     /// The follower's process.
     incarnation: u64,
+    /// When it asked last.
+    asked_us: u64,
     shards: BTreeMap<MicroShard, Fed>,
     /// Batches that the follower has taken in.
     applied: u64,
@@ -72,6 +77,7 @@ impl Feed {
         Self {
             id,
             incarnation,
+            asked_us: 0,
             shards: BTreeMap::new(),
             applied: 0,
             sent: None,
@@ -113,9 +119,9 @@ impl Feed {
 }
 
 impl Member {
-    /// How far each follower is behind.
+    /// How far each follower is behind. One that follows nothing any more may be dead, and is behind in nothing.
     pub fn followers(&self) -> impl Iterator<Item = Behind> {
-        self.feeds.iter().map(|(node, feed)| {
+        self.feeds.iter().filter(|(_, feed)| !feed.shards.is_empty()).map(|(node, feed)| {
             let sent = feed.sent.iter().filter(|sent| !sent.changes.is_empty()).map(|sent| sent.since_us);
             let pending = (!feed.pending.is_empty()).then_some(feed.pending_since_us);
             Behind {
@@ -128,7 +134,7 @@ impl Member {
     }
 
     /// Begins to note the changes of a micro-shard for a follower.
-    pub(super) fn follow(&mut self, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
+    pub(super) fn follow(&mut self, now_us: u64, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
         let micro_shard = asked.id.micro_shard;
         if self.is_behind(asked) {
             return;
@@ -143,6 +149,7 @@ impl Member {
         let is_fed = self.feeds.values().any(|feed| feed.shards.contains_key(&micro_shard));
         let (confirmed, id) = (self.confirmed, self.next_feed());
         let feed = self.feeds.entry(from).or_insert_with(|| Feed::new(id, asked.incarnation, confirmed));
+        feed.asked_us = now_us;
         match feed.shards.get(&micro_shard) {
             Some(fed) if fed.asked == asked => {
                 let followed = Message::Followed(asked, feed.id);
@@ -230,6 +237,7 @@ impl Member {
         let Some(feed) = self.feeds.get_mut(&from).filter(|feed| feed.id == more.feed) else {
             return effects.push(Effect::Send(from, Message::Lost(more)));
         };
+        feed.asked_us = now_us;
         if more.applied < feed.applied {
             return;
         }
@@ -274,26 +282,59 @@ impl Member {
         self.give_to_followers(now_us, effects);
     }
 
+    /// Ends what is noted for nothing: what a process of that time has asked for up to this number it follows no more. It may
+    /// never have been named, so that no directory says so. If one names it after all, nothing is confirmed until it does not.
+    pub(super) fn unfollowed(
+        &mut self,
+        now_us: u64,
+        from: ServerId,
+        asked: Asked,
+        effects: &mut Vec<Effect>,
+    ) {
+        let MoveId { micro_shard, number } = asked.id;
+        let Some(feed) = self.feeds.get_mut(&from).filter(|it| it.incarnation == asked.incarnation) else {
+            return;
+        };
+        let is_over = |fed: &Fed| fed.asked.id.number <= number && !fed.was_listed;
+        if feed.shards.get(&micro_shard).is_some_and(is_over) {
+            feed.shards.remove(&micro_shard);
+            self.end_feeds_of(&BTreeSet::from([micro_shard]), effects);
+            self.feed(now_us, effects);
+        }
+    }
+
+    /// Ends the feeds of followers that have been silent for so long, where the directory names none of what they follow.
+    pub(super) fn end_silent_feeds(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
+        let silence_us = SILENCE * self.terms.honoured_us();
+        let is_silent = |feed: &Feed| {
+            now_us >= feed.asked_us.saturating_add(silence_us)
+                && feed.shards.values().all(|it| !it.was_listed)
+        };
+        let silent: Vec<_> =
+            self.feeds.iter().filter(|(_, feed)| is_silent(feed)).map(|(node, _)| *node).collect();
+        silent.into_iter().for_each(|node| self.end_feed(node, effects));
+    }
+
     /// Goes by a newer directory: ends what is followed no more, and waits for the followers that it names.
     pub(super) fn keep_feeds(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let Some(directory) = self.view.directory().cloned() else { return };
         let mut ended = BTreeSet::new();
         for (node, feed) in &mut self.feeds {
+            let is_there = directory.node(*node).is_some();
             feed.shards.retain(|micro_shard, fed| {
                 let place = directory.place(*micro_shard);
                 let is_mine = place.is_some_and(|place| place.is_served(self.id, fed.asked.epoch));
                 let listed = directory.follower(*micro_shard, *node);
                 let is_listed = listed.is_some_and(|follower| follower.number == fed.asked.id.number);
-                let is_kept = is_mine && (is_listed || !fed.was_listed);
+                let is_kept = is_mine && is_there && (is_listed || !fed.was_listed);
                 fed.was_listed |= is_listed;
                 if !is_kept {
                     ended.insert(*micro_shard);
                 }
                 is_kept
             });
-            feed.pending.retain(|(micro_shard, _)| feed.shards.contains_key(micro_shard));
         }
-        ended.into_iter().for_each(|micro_shard| self.stop_feeding(micro_shard, effects));
+        self.end_feeds_of(&ended, effects);
         let mine = directory.places().filter(|(_, place)| place.is_serving && place.node == self.id);
         self.waited =
             mine.flat_map(|(it, _)| directory.followers(it)).map(|follower| follower.node).collect();
@@ -326,6 +367,14 @@ impl Member {
         let listed = feed.shards.iter().filter(|(_, fed)| fed.was_listed);
         self.unfed.extend(listed.map(|(micro_shard, fed)| ((*micro_shard, node), fed.asked.id.number)));
         feed.shards.into_keys().for_each(|micro_shard| self.stop_feeding(micro_shard, effects));
+    }
+
+    /// Has no more of these micro-shards for those that follow them no more.
+    fn end_feeds_of(&mut self, ended: &BTreeSet<MicroShard>, effects: &mut Vec<Effect>) {
+        for feed in self.feeds.values_mut() {
+            feed.pending.retain(|(micro_shard, _)| feed.shards.contains_key(micro_shard));
+        }
+        ended.iter().for_each(|micro_shard| self.stop_feeding(*micro_shard, effects));
     }
 
     fn stop_feeding(&self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {

@@ -289,8 +289,11 @@ impl Member {
         if !is_asked || (Some(more.feed), more.applied) != (stream.feed, stream.applied) {
             return;
         }
+        self.refuse_changes(from, &changes, effects);
         let jobs = self.jobs_for(from, &changes);
-        let batch = Batch { feed: more.feed, asked_us: more.asked_us, epoch, jobs, failed_us: None };
+        // Another node sends the time back, and nothing is fresher than now.
+        let asked_us = more.asked_us.min(now_us);
+        let batch = Batch { feed: more.feed, asked_us, epoch, jobs, failed_us: None };
         self.apply(now_us, from, batch, effects);
     }
 
@@ -336,6 +339,20 @@ impl Member {
             }
         }
         jobs
+    }
+
+    /// Tells the owner which of these this node follows no more: one that the directory has never named must say so itself. It
+    /// is said again with the next change.
+    fn refuse_changes(&self, from: ServerId, changes: &[(MicroShard, KeyHash)], effects: &mut Vec<Effect>) {
+        let micro_shards: BTreeSet<_> = changes.iter().map(|(micro_shard, _)| *micro_shard).collect();
+        for micro_shard in micro_shards {
+            let shard = self.shards.get(micro_shard.0 as usize).filter(|shard| shard.follow.is_none());
+            let asked = shard.map(|shard| {
+                let id = MoveId { micro_shard, number: shard.closed };
+                Asked { id, incarnation: self.incarnation, epoch: 0, batch: 0, freeze: false }
+            });
+            effects.extend(asked.map(|asked| Effect::Send(from, Message::Refused(asked))));
+        }
     }
 
     /// A batch is taken in, or not wholly.
@@ -499,6 +516,8 @@ impl Member {
         shard.closed = shard.closed.max(follow.pull.id.number);
         let Some(stream) = self.streams.get_mut(&follow.pull.from) else { return };
         stream.follows -= 1;
+        // Nobody asks any more, and so nothing comes.
+        stream.is_awaited &= stream.follows > 0;
         if matches!(stream.stage, StreamStage::Applying(_)) {
             stream.deferred.insert(micro_shard);
         }

@@ -230,6 +230,7 @@ impl Member {
             Input::Tick => {
                 self.ask_again(now_us, effects);
                 self.follow_again(now_us, effects);
+                self.end_silent_feeds(now_us, effects);
             }
             Input::Orders(orders) => self.obey(now_us, orders, effects),
             Input::Message(from, message) => self.on_message(now_us, from, message, effects),
@@ -360,7 +361,7 @@ impl Member {
             incarnation: self.incarnation,
             sent_us: now_us,
             epoch,
-            is_withdrawn: false,
+            withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: Vec::new(),
             load: self.load,
@@ -376,7 +377,8 @@ impl Member {
             if place.node == self.id && place.is_serving {
                 is_emptying |= misses && place.since == place.epoch;
                 let is_given = shard.source.as_ref().is_some_and(|source| source.is_given);
-                report.is_withdrawn |= !shard.word.is_valid() && shard.word.epoch >= place.epoch && !is_given;
+                let is_withdrawn = !shard.word.is_valid() && shard.word.epoch >= place.epoch && !is_given;
+                report.withdrawn.extend(is_withdrawn.then_some(micro_shard));
             }
             if shard.is_at_rest() {
                 continue;
@@ -386,8 +388,10 @@ impl Member {
             let moves = [shard.giving(), shard.pulling(), follow, drained];
             report.moves.extend(moves.into_iter().flatten());
         }
-        // All get the higher epoch, and what is being emptied would seem to have lost its items.
-        report.is_withdrawn &= !is_emptying;
+        // Each change is one on disk: those that are emptied one by one get their epochs together.
+        if is_emptying {
+            report.withdrawn.clear();
+        }
         report
     }
 }

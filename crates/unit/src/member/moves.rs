@@ -151,7 +151,9 @@ impl Shard {
                 let changed = |hashes: &Vec<_>| Message::Changed { asked, hashes: hashes.clone() };
                 effects.extend(source.hashes.as_ref().map(|hashes| Effect::Send(asker, changed(hashes))));
             }
-            Some(source) if asked.batch == source.asked.batch + 1 && source.hashes.is_some() => {
+            Some(source)
+                if source.asked.batch.checked_add(1) == Some(asked.batch) && source.hashes.is_some() =>
+            {
                 (source.asked, source.hashes) = (asked, None);
                 if asked.freeze {
                     self.set_word(micro_shard, self.word.frozen(), effects);
@@ -283,8 +285,11 @@ impl Member {
             Message::Refused(asked) if self.question_under_way(asked.id) == Some(asked) => {
                 self.fail(now_us, asked.id);
             }
-            Message::Refused(asked) => self.not_followed(now_us, asked),
-            Message::Follow(asked) => self.follow(from, asked, effects),
+            Message::Refused(asked) => {
+                self.not_followed(now_us, asked);
+                self.unfollowed(now_us, from, asked, effects);
+            }
+            Message::Follow(asked) => self.follow(now_us, from, asked, effects),
             Message::Followed(asked, feed) => self.followed(now_us, asked, feed, effects),
             Message::More(more) => self.more(now_us, from, more, effects),
             Message::Batch { more, epoch, changes } => {

@@ -82,7 +82,7 @@ fn a_new_owner_begins_without_items_and_with_the_next_epoch() {
     assert!(effects.contains(&Effect::Empty(SHARD)) && words(&effects) == [Ownership::VOID]);
     let effects = effects_of(&mut member, 2, Input::Emptied(SHARD));
     assert_eq!(words(&effects), [Ownership::owned(place.epoch).withdrawn()]);
-    assert!(report(&effects).is_withdrawn);
+    assert_eq!(report(&effects).withdrawn, [SHARD]);
     let effects = effects_of(&mut member, 3, Input::Orders(orders(&placed(&fresh, place))));
     assert_eq!(words(&effects), [Ownership::owned(place.epoch + 1)]);
 }
@@ -120,11 +120,12 @@ fn a_restarted_owner_waits_for_a_higher_epoch() {
     let place = directory.place(SHARD).unwrap();
     let mut member = member(A, Ownership::owned(place.epoch).withdrawn());
     let effects = effects_of(&mut member, 1, Input::Orders(orders(&directory)));
-    assert!(words(&effects).is_empty() && report(&effects).is_withdrawn);
+    assert!(words(&effects).is_empty());
+    assert_eq!(report(&effects).withdrawn, [SHARD]);
     let directory = placed(&directory, place);
     let effects = effects_of(&mut member, 2, Input::Orders(orders(&directory)));
     assert_eq!(words(&effects), [Ownership::owned(place.epoch + 1)]);
-    assert!(!effects.contains(&Effect::Empty(SHARD)) && !report(&effects).is_withdrawn);
+    assert!(!effects.contains(&Effect::Empty(SHARD)) && report(&effects).withdrawn.is_empty());
 }
 
 #[test]
@@ -213,7 +214,7 @@ fn a_whole_move() {
     assert_eq!(words(&effects), [word.withdrawn()]);
     assert_eq!(report(&effects).moves, [(id, Progress::Given)]);
     // Its other micro-shards need no other epoch.
-    assert!(!report(&effects).is_withdrawn);
+    assert!(report(&effects).withdrawn.is_empty());
     let moved = Place { node: B, epoch: 0, since: id.number, is_serving: true };
     let moved = placed(&directory, moved);
     let effects = effects_of(&mut b, 30, Input::Orders(orders(&moved)));
@@ -251,7 +252,8 @@ fn what_was_given_in_vain_comes_back_under_a_higher_epoch() {
     effects_of(&mut a, 12, Input::Message(B, Message::Complete(asked)));
     let cancelled = Orders { cancelled: vec![asked.id], ..orders(&directory) };
     let effects = effects_of(&mut a, 20, Input::Orders(cancelled));
-    assert!(words(&effects).is_empty() && report(&effects).is_withdrawn);
+    assert!(words(&effects).is_empty());
+    assert_eq!(report(&effects).withdrawn, [SHARD]);
     let again = placed(&directory, place);
     let effects = effects_of(&mut a, 30, Input::Orders(orders(&again)));
     assert_eq!(words(&effects), [Ownership::owned(again.epoch())]);
@@ -546,4 +548,141 @@ fn a_question_of_a_directory_that_the_owner_does_not_know_yet_is_left_for_later(
     }
     let effects = effects_of(&mut a, 3, Input::Message(B, Message::Ask(ask(epoch - 1))));
     assert!(effects.contains(&Effect::Send(B, Message::Refused(ask(epoch - 1)))));
+}
+
+#[test]
+fn who_follows_nothing_any_more_waits_for_nothing() {
+    let directory = begun();
+    let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
+    let epoch = directory.place(SHARD).unwrap().epoch;
+    let mut b = member(B, Ownership::VOID);
+    let pulls = vec![Pull { id, from: A, epoch, is_follow: true, base: 0 }];
+    let mut now_us = 1;
+    let mut say = |b: &mut Member, input| {
+        now_us += 1;
+        effects_of(b, now_us, input)
+    };
+    say(&mut b, Input::Orders(Orders { pulls, ..orders(&directory) }));
+    say(&mut b, Input::Emptied(SHARD));
+    let asked = Asked { id, incarnation: 7, epoch, batch: 0, freeze: false };
+    let feed = crate::FeedId { incarnation: 7, number: 1 };
+    say(&mut b, Input::Message(A, Message::Followed(asked, feed)));
+    let asks = say(&mut b, Input::Copied(id, true));
+    assert!(asks.iter().any(|it| matches!(it, Effect::Send(A, Message::More(_)))) && b.is_pulling());
+    say(&mut b, Input::Orders(Orders { cancelled: vec![id], ..orders(&directory) }));
+    assert!(!b.is_pulling());
+}
+
+/// The owner at A, which notes changes for B, and B's question.
+fn feeding() -> (Member, Directory, Asked) {
+    let directory = begun();
+    let mut a = owner(&directory);
+    let id = MoveId { micro_shard: SHARD, number: directory.epoch() };
+    let epoch = directory.place(SHARD).unwrap().epoch;
+    let asked = Asked { id, incarnation: 7, epoch, batch: 0, freeze: false };
+    let effects = effects_of(&mut a, 2, Input::Message(B, Message::Follow(asked)));
+    assert!(effects.contains(&Effect::Feed(SHARD)));
+    effects_of(&mut a, 3, Input::Passed(id));
+    (a, directory, asked)
+}
+
+/// The directory that names B as the follower.
+fn naming(directory: &Directory, asked: Asked) -> Directory {
+    let named = Follower { node: B, number: asked.id.number, is_safe: true };
+    let followers = BTreeMap::from([(SHARD, vec![named])]);
+    directory.changed(Change { followers, ..Change::default() }).unwrap()
+}
+
+fn stops(effects: &[Effect]) -> bool {
+    effects.contains(&Effect::StopFeeding(SHARD))
+}
+
+#[test]
+fn a_follower_that_was_never_named_and_is_silent_is_told_of_no_more_changes() {
+    const LEASES: u64 = 10;
+    let lease_us = terms().honoured_us();
+    let feed = crate::FeedId { incarnation: 7, number: 1 };
+    let is_stopped = |is_named: bool, asks: bool| {
+        let (mut a, directory, asked) = feeding();
+        if is_named {
+            effects_of(&mut a, 4, Input::Orders(orders(&naming(&directory, asked))));
+        }
+        (1..=LEASES).any(|lease| {
+            let more = crate::More { feed, applied: 0, asked_us: lease, due: 0 };
+            let more = asks.then_some(Input::Message(B, Message::More(more)));
+            let inputs = more.into_iter().chain([Input::Tick]);
+            inputs.into_iter().any(|it| stops(&effects_of(&mut a, lease * lease_us, it)))
+        })
+    };
+    assert!(is_stopped(false, false));
+    assert!(!is_stopped(false, true) && !is_stopped(true, false));
+}
+
+#[test]
+fn a_follower_that_has_gone_or_follows_no_more_is_told_of_no_more_changes() {
+    let (mut a, directory, _) = feeding();
+    let nodes = directory.nodes().iter().filter(|node| node.id != B).cloned().collect();
+    let without = directory.changed(Change { nodes: Some(nodes), ..Change::default() }).unwrap();
+    assert!(stops(&effects_of(&mut a, 4, Input::Orders(orders(&without)))));
+    let (mut a, directory, asked) = feeding();
+    let older = MoveId { number: asked.id.number - 1, ..asked.id };
+    for other in [Asked { incarnation: 6, ..asked }, Asked { id: older, ..asked }] {
+        assert!(!stops(&effects_of(&mut a, 4, Input::Message(B, Message::Refused(other)))));
+    }
+    assert!(stops(&effects_of(&mut a, 5, Input::Message(B, Message::Refused(asked)))));
+    // It is waited for until the directory names it no more.
+    let named = naming(&directory, asked);
+    assert!(effects_of(&mut a, 6, Input::Orders(orders(&named))).contains(&Effect::Feed(SHARD)));
+    let (mut a, ..) = feeding();
+    effects_of(&mut a, 4, Input::Orders(orders(&named)));
+    assert!(!stops(&effects_of(&mut a, 5, Input::Message(B, Message::Refused(asked)))));
+}
+
+#[test]
+fn who_is_told_of_changes_that_it_does_not_follow_says_so() {
+    let (mut b, directory, feed) = follower();
+    let id = MoveId { micro_shard: SHARD, number: directory.epoch() - 1 };
+    effects_of(&mut b, 100, Input::Orders(Orders { cancelled: vec![id], ..orders(&directory) }));
+    let more = crate::More { feed, applied: 2, asked_us: 1, due: 0 };
+    let changes = vec![(SHARD, KeyHash(5)), (SHARD, KeyHash(6))];
+    let batch = Message::Batch { more, epoch: directory.epoch(), changes };
+    let effects = effects_of(&mut b, 101, Input::Message(A, batch));
+    let asked = Asked { id, incarnation: 7, epoch: 0, batch: 0, freeze: false };
+    assert_eq!(effects, [Effect::Send(A, Message::Refused(asked))]);
+}
+
+#[test]
+fn nobody_is_behind_who_follows_nothing() {
+    let (mut a, directory, asked) = feeding();
+    let named = naming(&directory, asked);
+    effects_of(&mut a, 4, Input::Orders(orders(&named)));
+    effects_of(&mut a, 5, Input::Handed(1, vec![(SHARD, KeyHash(5))]));
+    let feed = crate::FeedId { incarnation: 7, number: 1 };
+    let more = crate::More { feed, applied: 0, asked_us: 1, due: 0 };
+    effects_of(&mut a, 6, Input::Message(B, Message::More(more)));
+    assert_eq!(a.followers().map(|it| (it.changes, it.since_us)).collect::<Vec<_>>(), [(1, Some(5))]);
+    let change = Change { followers: BTreeMap::from([(SHARD, Vec::new())]), ..Change::default() };
+    effects_of(&mut a, 7, Input::Orders(orders(&named.changed(change).unwrap())));
+    assert_eq!(a.followers().next(), None);
+}
+
+#[test]
+fn numbers_of_others_may_be_any() {
+    let (mut a, _, follow) = feeding();
+    let feed = crate::FeedId { incarnation: 7, number: 1 };
+    let id = MoveId { number: follow.id.number + 1, ..follow.id };
+    let asked = |batch| Asked { id, batch, ..follow };
+    let effects = effects_of(&mut a, 4, Input::Message(B, Message::Take(asked(u32::MAX), feed)));
+    assert!(effects.contains(&Effect::PassLocks(id)));
+    assert!(effects_of(&mut a, 5, Input::Message(B, Message::Ask(asked(0)))).is_empty());
+}
+
+#[test]
+fn nothing_is_fresher_than_now() {
+    let (b, directory, feed) = follower();
+    let mut b = Member { timing: Timing { copies_us: Some(1_000_000), ..b.timing }, ..b };
+    let more = crate::More { feed, applied: 2, asked_us: u64::MAX, due: 0 };
+    let batch = Message::Batch { more, epoch: directory.epoch(), changes: Vec::new() };
+    let effects = effects_of(&mut b, 100, Input::Message(A, batch));
+    assert!(effects.contains(&Effect::Fresh(1_000_100)), "{effects:?}");
 }

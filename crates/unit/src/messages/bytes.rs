@@ -22,7 +22,7 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"MNSU";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const REPORT: u8 = 0;
 const ORDERS: u8 = 1;
 const ASK: u8 = 2;
@@ -101,8 +101,9 @@ fn put_report(bytes: &mut Vec<u8>, report: &Report) {
     put_long(bytes, report.incarnation);
     put_long(bytes, report.sent_us);
     put(bytes, report.epoch);
-    bytes.push(report.is_withdrawn.into());
-    put_list(bytes, &report.lacking, |bytes, micro_shard| put(bytes, micro_shard.0));
+    for list in [&report.withdrawn, &report.lacking] {
+        put_list(bytes, list, |bytes, micro_shard| put(bytes, micro_shard.0));
+    }
     put_list(bytes, &report.moves, |bytes, (id, progress)| {
         put_move(bytes, id);
         bytes.push(*progress as u8);
@@ -217,7 +218,7 @@ impl Bytes<'_> {
             incarnation: self.long()?,
             sent_us: self.long()?,
             epoch: self.number()?,
-            is_withdrawn: self.flag()?,
+            withdrawn: self.list(|it| it.number().map(MicroShard))?,
             lacking: self.list(|it| it.number().map(MicroShard))?,
             moves: self.list(|it| Ok((it.move_id()?, it.progress()?)))?,
             load: if self.flag()? { Some(self.load()?) } else { None },

@@ -51,8 +51,8 @@ pub struct Report {
     pub sent_us: u64,
     /// The directory that the node has enacted; zero for none.
     pub epoch: Epoch,
-    /// True if the node has complete micro-shards with withdrawn words, which wait for a higher epoch.
-    pub is_withdrawn: bool,
+    /// The node's complete micro-shards with withdrawn words, which wait for a higher epoch.
+    pub withdrawn: Vec<MicroShard>,
     /// The node's micro-shards of which it has lost the items.
     pub lacking: Vec<MicroShard>,
     /// Moves that it takes part in.
@@ -162,7 +162,8 @@ pub enum Message {
         /// Keys that changed since the batch before.
         hashes: Vec<KeyHash>,
     },
-    /// The asked node takes no part in the move, or no longer.
+    /// The asked node takes no part in the move, or no longer. From a follower: it follows the micro-shard no more by orders up
+    /// to this number.
     Refused(Asked),
     /// To the owner, after its last answer: all items are here. If it is lost, the coordinator takes the micro-shard.
     Complete(Asked),

@@ -24,7 +24,8 @@ fn reports() -> impl Strategy<Value = Packet> {
         Just(Progress::Safe),
         Just(Progress::Given)
     ];
-    let lists = (vec(any::<u32>().prop_map(MicroShard), 0..4), vec((move_ids(), progress), 0..4));
+    let micro_shards = || vec(any::<u32>().prop_map(MicroShard), 0..4);
+    let lists = (micro_shards(), micro_shards(), vec((move_ids(), progress), 0..4));
     let load = (any::<u64>(), any::<u64>(), any::<u64>());
     let heat = (any::<u32>(), any::<u32>(), any::<u32>()).prop_map(|(micro_shard, reads, changes)| {
         let micro_shard = MicroShard(micro_shard);
@@ -32,16 +33,16 @@ fn reports() -> impl Strategy<Value = Packet> {
     });
     let heat = (vec(heat, 0..3), any::<u32>());
     let load = option::of(load.prop_map(|(reads, writes, busy_us)| Load { reads, writes, busy_us }));
-    let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<bool>());
+    let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>());
     (head, lists, (load, any::<u32>(), heat)).prop_map(|(head, lists, (load, weights, (heat, sampled)))| {
-        let (node, incarnation, sent_us, epoch, is_withdrawn) = head;
-        let (node, (lacking, moves)) = (ServerId(node), lists);
+        let (node, incarnation, sent_us, epoch) = head;
+        let (node, (withdrawn, lacking, moves)) = (ServerId(node), lists);
         Packet::Report(Report {
             node,
             incarnation,
             sent_us,
             epoch,
-            is_withdrawn,
+            withdrawn,
             lacking,
             moves,
             load,

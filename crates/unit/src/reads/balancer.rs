@@ -19,8 +19,10 @@ const REQUESTS_MIN: f64 = 256.0;
 const STEP: f64 = 0.2;
 /// The same for the mean of several intervals, which varies less: what an odd interval has left in the weights goes.
 const MEAN_STEP: f64 = 0.06;
-/// The part of the newest interval in that mean.
+/// The part of the newest interval in that mean, once there are as many.
 const NEWEST: f64 = 0.25;
+/// Fewest intervals of which it is one: those before would vary as much as a single one.
+const INTERVALS_MIN: u32 = 4;
 /// Least part of an interval that a node's reports must span.
 const SPANNED_MIN: u64 = 4;
 /// Between two intervals in the paper, in microseconds (§5.2).
@@ -105,20 +107,34 @@ impl Done {
     fn requests(&self) -> f64 {
         self.reads + self.writes
     }
-
-    /// The mean once this interval is part of it.
-    fn with(&self, newest: &Self) -> Self {
-        let part = |mean: f64, newest: f64| mean + NEWEST * (newest - mean);
-        Self {
-            reads: part(self.reads, newest.reads),
-            writes: part(self.writes, newest.writes),
-            busy_us: part(self.busy_us, newest.busy_us),
-        }
-    }
 }
 
-/// What nodes have done.
-type Work = BTreeMap<ServerId, Done>;
+/// What a node does in an interval on average.
+#[derive(Clone, Copy, Debug)]
+struct Mean {
+    done: Done,
+    intervals: u32,
+}
+
+impl Mean {
+    /// The mean of one interval.
+    fn first(done: Done) -> Self {
+        Self { done, intervals: 1 }
+    }
+
+    /// The mean once this interval is part of it.
+    fn with(&self, newest: &Done) -> Self {
+        let intervals = self.intervals.saturating_add(1);
+        let newest_part = NEWEST.max(1.0 / f64::from(intervals));
+        let part = |mean: f64, newest: f64| mean + newest_part * (newest - mean);
+        let done = Done {
+            reads: part(self.done.reads, newest.reads),
+            writes: part(self.done.writes, newest.writes),
+            busy_us: part(self.done.busy_us, newest.busy_us),
+        };
+        Self { done, intervals }
+    }
+}
 
 /// Computes weights from reports.
 #[derive(Debug)]
@@ -128,9 +144,11 @@ pub(crate) struct Balancer {
     until_us: u64,
     seen: BTreeMap<ServerId, Seen>,
     /// In the last interval.
-    done: Work,
+    done: BTreeMap<ServerId, Done>,
+    /// In the interval before that.
+    before: BTreeMap<ServerId, Done>,
     /// On average, since the weights follow it.
-    mean: Work,
+    mean: BTreeMap<ServerId, Mean>,
     /// The nodes that lived when the weights were made.
     alive: BTreeSet<ServerId>,
     weights: Option<Arc<Weights>>,
@@ -144,8 +162,9 @@ impl Balancer {
             until_us: now_us.saturating_add(balancing.interval_us),
             balancing,
             seen: BTreeMap::new(),
-            done: Work::new(),
-            mean: Work::new(),
+            done: BTreeMap::new(),
+            before: BTreeMap::new(),
+            mean: BTreeMap::new(),
             alive: BTreeSet::new(),
             weights: None,
             heard: 0,
@@ -200,7 +219,7 @@ impl Balancer {
     }
 
     fn end_interval(&mut self) {
-        self.done.clear();
+        self.before = std::mem::take(&mut self.done);
         for (id, seen) in &mut self.seen {
             let ((from_us, first), (to_us, last)) = (seen.first, seen.last);
             seen.first = seen.last;
@@ -217,8 +236,9 @@ impl Balancer {
                 self.done.insert(*id, done);
             }
         }
-        let mean =
-            |(id, done): (&ServerId, &Done)| (*id, self.mean.get(id).map_or(*done, |mean| mean.with(done)));
+        let mean = |(id, done): (&ServerId, &Done)| {
+            (*id, self.mean.get(id).map_or(Mean::first(*done), |mean| mean.with(done)))
+        };
         self.mean = self.done.iter().map(mean).collect();
     }
 
@@ -247,28 +267,46 @@ impl Balancer {
         let returns = |id: &ServerId| !self.alive.contains(id);
         // Little is known. A node that is back gets as many as the others.
         let unknown = || members.iter().any(returns).then(|| uniform.clone());
-        let asked = self.asked(members, &self.done)?.or_else(unknown);
+        let asked = self.asked(members, |id| self.done.get(id), |slowness| self.lasting(members, slowness));
+        let asked = asked?.or_else(unknown);
         let is_far = |asked: &ReadDistribution, step: f64| {
             let mut pairs = asked.probabilities().iter().zip(held.probabilities());
             pairs.any(|(asked, held)| (asked - held).abs() > step / members.len() as f64)
         };
-        if let Some(asked) = asked.filter(|asked| self.weights.is_none() || is_far(asked, STEP)) {
+        if let Some(asked) = asked.filter(|asked| is_far(asked, STEP)) {
             // What was before says nothing about the load from now on.
-            self.mean.extend(self.done.iter().filter(|(id, _)| members.contains(id)));
+            let newest = self.done.iter().filter(|(id, _)| members.contains(id));
+            self.mean.extend(newest.map(|(id, done)| (*id, Mean::first(*done))));
             return Ok(asked.probabilities().to_vec());
         }
-        let mean = self.asked(members, &self.mean)?.filter(|asked| is_far(asked, MEAN_STEP));
+        let steady = |id: &ServerId| {
+            self.mean.get(id).filter(|mean| mean.intervals >= INTERVALS_MIN).map(|mean| &mean.done)
+        };
+        let mean = self.asked(members, steady, |slowness| slowness)?.filter(|asked| is_far(asked, MEAN_STEP));
         Ok(mean.unwrap_or(held).probabilities().to_vec())
     }
 
-    /// What the policy makes of the work of a unit; none if it is too little.
-    fn asked(&self, members: &[ServerId], work: &Work) -> Result<Option<ReadDistribution>, BadParameter> {
+    /// What the policy makes of the work of a unit's members, and of how slow they were; none if it is too little.
+    fn asked<'a>(
+        &self,
+        members: &[ServerId],
+        work: impl Fn(&ServerId) -> Option<&'a Done>,
+        believed: impl FnOnce(Vec<f64>) -> Vec<f64>,
+    ) -> Result<Option<ReadDistribution>, BadParameter> {
         if self.balancing.policy == ReadPolicy::Static {
             return ReadDistribution::uniform(members.len()).map(Some);
         }
-        let done: Option<Vec<Done>> = members.iter().map(|id| work.get(id).copied()).collect();
+        let done: Option<Vec<Done>> = members.iter().map(|id| work(id).copied()).collect();
         let done = done.filter(|done| !is_too_little(done));
-        done.map(|done| distribution(self.balancing.policy, &done)).transpose()
+        done.map(|done| distribution(self.balancing.policy, &done, &believed(slowness(&done)))).transpose()
+    }
+
+    /// Of how slow members were in the newest interval, what was so in the one before as well: an odd one does not count.
+    fn lasting(&self, members: &[ServerId], newest: Vec<f64>) -> Vec<f64> {
+        let before: Vec<Done> =
+            members.iter().map(|id| self.before.get(id).copied().unwrap_or_default()).collect();
+        let agreed = |(newest, before): (f64, f64)| before.clamp(newest.min(1.0), newest.max(1.0));
+        newest.into_iter().zip(slowness(&before)).map(agreed).collect()
     }
 }
 
@@ -276,33 +314,31 @@ fn is_too_little(done: &[Done]) -> bool {
     done.iter().map(Done::requests).sum::<f64>() < REQUESTS_MIN * done.len() as f64
 }
 
-/// What a policy makes of the work of a unit's nodes.
-fn distribution(policy: ReadPolicy, done: &[Done]) -> Result<ReadDistribution, BadParameter> {
+/// What a policy makes of the work of a unit's nodes, and of their [`slowness`].
+fn distribution(policy: ReadPolicy, done: &[Done], times: &[f64]) -> Result<ReadDistribution, BadParameter> {
     let writes: Vec<u64> = done.iter().map(|done| done.writes.round() as u64).collect();
     let reads: f64 = done.iter().map(|done| done.reads).sum();
-    let times = service_times(done);
     match policy {
         ReadPolicy::Static => ReadDistribution::uniform(done.len()),
         ReadPolicy::ServiceTimes => {
-            adaptive::by_service_times(&times, &adaptive::by_writes(&writes, reads.round() as u64)?)
+            adaptive::by_service_times(times, &adaptive::by_writes(&writes, reads.round() as u64)?)
         }
         ReadPolicy::Load if times.iter().all(|time| *time > 0.0) => {
-            let busy: Vec<f64> = done.iter().zip(&times).map(|(done, time)| done.writes * time).collect();
-            adaptive::by_load(&busy, &times, reads)
+            let busy: Vec<f64> = done.iter().zip(times).map(|(done, time)| done.writes * time).collect();
+            adaptive::by_load(&busy, times, reads)
         }
         ReadPolicy::Writes | ReadPolicy::Load => adaptive::by_writes(&writes, reads.round() as u64),
     }
 }
 
-/// The mean service time at each node, of reads and writes alike. A node with few requests counts as average.
-fn service_times(done: &[Done]) -> Vec<f64> {
+/// The mean service time at each node over that of all, of reads and writes alike. A node with few requests counts as
+/// average.
+fn slowness(done: &[Done]) -> Vec<f64> {
     let (requests, busy_us) =
         done.iter().fold((0.0, 0.0), |sum, done| (sum.0 + done.requests(), sum.1 + done.busy_us));
-    let mean = if requests > 0.0 { busy_us / requests } else { 0.0 };
-    let time = |done: &Done| {
-        if done.requests() < REQUESTS_MIN { mean } else { done.busy_us / done.requests() }
-    };
-    done.iter().map(time).collect()
+    let is_known = |done: &&Done| busy_us > 0.0 && done.requests() >= REQUESTS_MIN;
+    let of = |done: &Done| done.busy_us / done.requests() * requests / busy_us;
+    done.iter().map(|done| Some(done).filter(is_known).map_or(1.0, of)).collect()
 }
 
 /// Shares in whole parts whose sum is [`PARTS`]: what rounding leaves goes to the largest remainders.

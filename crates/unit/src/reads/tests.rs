@@ -38,7 +38,7 @@ impl Rack {
             incarnation: 1,
             sent_us: self.now_us,
             epoch: 1,
-            is_withdrawn: false,
+            withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: Vec::new(),
             load: Some(self.loads[id as usize]),
@@ -81,6 +81,11 @@ impl Rack {
     }
 }
 
+/// The part of the busiest node, over an equal one.
+fn busiest(rack: &Rack) -> f64 {
+    f64::from(rack.all().into_iter().max().unwrap_or(0)) * rack.nodes.len() as f64 / f64::from(PARTS)
+}
+
 const POLICIES: [ReadPolicy; 3] = [ReadPolicy::Writes, ReadPolicy::ServiceTimes, ReadPolicy::Load];
 
 #[test]
@@ -117,6 +122,9 @@ fn a_slow_node_gets_fewer_reads() {
     {
         let mut rack = Rack::new(policy, &[0; 4]);
         rack.seconds(11, &each);
+        // It may have been an odd interval.
+        assert_eq!(rack.of(0), 250_000);
+        rack.seconds(10, &each);
         assert!(rack.of(0).abs_diff(part) <= 1, "{policy}: {}", rack.of(0));
     }
 }
@@ -153,18 +161,39 @@ fn an_idle_unit_keeps_its_weights() {
 }
 
 #[test]
-fn an_odd_interval_does_not_stay_in_the_weights() {
-    // Stores alone, while fresh memory makes some nodes slower: up to 16 % more or fewer reads.
+fn odd_intervals_do_not_stay_in_the_weights() {
+    // Stores alone, while fresh memory makes some nodes slower: up to 25 % more or fewer reads.
     let start: Vec<_> =
-        [84, 92, 100, 116].into_iter().cycle().take(8).map(|time_us| (0, 1000, time_us)).collect();
+        [75, 92, 100, 125].into_iter().cycle().take(8).map(|time_us| (0, 1000, time_us)).collect();
     let mut rack = Rack::new(ReadPolicy::ServiceTimes, &[0; 8]);
-    let busiest = |rack: &Rack| f64::from(rack.all().into_iter().max().unwrap_or(0)) * 8.0 / f64::from(PARTS);
-    rack.seconds(10, &start);
-    assert!(busiest(&rack) > 1.13, "{}", busiest(&rack));
+    rack.seconds(20, &start);
+    assert!(busiest(&rack) > 1.2, "{}", busiest(&rack));
     rack.seconds(120, &[(1000, 0, 100); 8]);
     assert!(busiest(&rack) <= 1.1, "{}", busiest(&rack));
     // It takes a few changes.
     assert!(rack.version() < 6, "{}", rack.version());
+}
+
+#[test]
+fn what_is_so_in_one_interval_alone_moves_few_reads() {
+    let slow = |nodes: &[usize], time_us| -> Vec<_> {
+        (0..8).map(|node| (1000, 0, if nodes.contains(&node) { time_us } else { 100 })).collect()
+    };
+    let mut rack = Rack::new(ReadPolicy::ServiceTimes, &[0; 8]);
+    let least = |rack: &Rack| rack.all().into_iter().min().unwrap_or(0);
+    // The first one, and others in turn: half as slow again, as nodes that share a processor are at times.
+    for node in [0, 1, 2] {
+        rack.seconds(10, &slow(&[node], 150));
+        assert_eq!((least(&rack), rack.version()), (125_000, 1));
+    }
+    // On average over some it is a little.
+    for node in [3, 4, 5, 6, 7, 0, 1, 2] {
+        rack.seconds(10, &slow(&[node], 150));
+        assert!(least(&rack) > 110_000, "{:?}", rack.all());
+    }
+    // Control: in two intervals it counts.
+    rack.seconds(10, &slow(&[2], 150));
+    assert!(least(&rack) < 80_000, "{:?}", rack.all());
 }
 
 #[test]
@@ -268,12 +297,14 @@ proptest! {
     #[test]
     fn noise_moves_nothing(
         policy in prop::sample::select(POLICIES.to_vec()),
-        writes in vec(0u64..400, 4),
+        // The same, or so different that the weights follow.
+        writes in vec(prop::sample::select(vec![0u64, 200, 400]), 4),
         noise in vec(vec((0.95f64..1.05, 0.95f64..1.05, 0.95f64..1.05), 4), 30),
     ) {
         let mut rack = Rack::new(policy, &[0; 4]);
         let each: Vec<_> = writes.iter().map(|writes| (1000, *writes, 1000)).collect();
-        rack.seconds(11, &each);
+        // By then the mean counts.
+        rack.seconds(41, &each);
         let (all, version) = (rack.all(), rack.version());
         for noise in noise {
             let noisy = |count: u64, factor: f64| (count as f64 * factor).round() as u64;

@@ -247,12 +247,6 @@ fn control_without_safety_a_follower_becomes_the_owner_too_early() {
 }
 
 #[test]
-fn control_without_its_confirmation_a_node_becomes_the_owner_of_what_it_lacks() {
-    // The seeds before find nothing.
-    must_end_with("only", 680, losing_an_owner(), Safeguard::Confirmation);
-}
-
-#[test]
 fn control_without_draining_a_follower_takes_over_what_it_lacks() {
     must_fail(moving_to_followers(), Safeguard::Drain);
 }

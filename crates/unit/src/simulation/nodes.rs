@@ -131,7 +131,7 @@ impl World {
             }
             Effect::Send(to, message) => self.send(Party::Node(id), Party::Node(to), Body::Message(message)),
             Effect::Report(report) => {
-                if report.is_withdrawn {
+                if !report.withdrawn.is_empty() {
                     self.tally.note("adoptions asked for");
                 }
                 self.send(Party::Node(id), Party::Coordinator, Body::Report(report));

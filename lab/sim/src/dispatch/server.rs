@@ -394,16 +394,10 @@ impl<'s> Server<'s> {
     }
 
     fn end_epoch(&mut self) {
-        let before = self.policy.plan().clone();
+        let roles = self.policy.plan().roles.clone();
         self.policy.epoch(&self.sizes);
         self.sizes = SizeHistogram::new();
-        let plan = self.policy.plan();
-        for state in &mut self.workers {
-            (state.spent_small, state.spent_large) = (0, 0);
-        }
-        let is_other =
-            (&plan.roles, plan.shared, plan.reserved) != (&before.roles, before.shared, before.reserved);
-        if is_other {
+        if self.policy.plan().roles != roles {
             self.reassign();
         }
         if self.sent < self.spec.requests {

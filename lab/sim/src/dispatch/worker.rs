@@ -43,9 +43,6 @@ pub(super) struct Worker {
     pub(super) owes_send: bool,
     /// The worker at which polling the others begins.
     pub(super) turn: usize,
-    /// Time spent since the plan was made, for a worker whose time is split.
-    pub(super) spent_small: Ticks,
-    pub(super) spent_large: Ticks,
     pub(super) busy: Ticks,
     pub(super) moving: Ticks,
     /// Of `busy`, waiting for room in a TX queue.
@@ -84,8 +81,6 @@ impl Worker {
             was_idle: true,
             owes_send: false,
             turn,
-            spent_small: 0,
-            spent_large: 0,
             busy: 0,
             moving: 0,
             blocked: 0,

@@ -172,8 +172,6 @@ impl<P: Poller> FaultyPoller<P> {
 }
 
 impl<P: Poller> Poller for FaultyPoller<P> {
-    const NAME: &'static str = "faulty";
-
     fn add(&mut self, token: Token, socket: BorrowedFd<'_>, interest: Interest) -> io::Result<()> {
         self.inner.add(token, socket, interest)?;
         self.tokens.push(token);

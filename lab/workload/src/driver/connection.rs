@@ -312,6 +312,9 @@ impl<'a> Connection<'a> {
         self.socket = None;
         self.is_blocked = false;
         for flight in self.in_flight.drain(..) {
+            if flight.awaited == Awaited::Inserted {
+                self.inserts_answered.push(flight.item);
+            }
             recorder.failed(kind, flight.intended_ns);
         }
         self.out.clear();

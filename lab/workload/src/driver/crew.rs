@@ -3,7 +3,10 @@
 use std::{
     io,
     ops::Range,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::{
+        Barrier, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -27,8 +30,27 @@ use crate::{Workload, model::OpSource};
 /// Interval between two looks at the progress.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Delay between the last connection and the first request, so that all threads have started.
+/// Delay between the moment at which the last thread is ready and the first request, in which all wake.
 const START_DELAY_NS: u64 = 20_000_000;
+
+/// The common start of the threads of a run.
+struct Start {
+    all: Barrier,
+    at_ns: OnceLock<u64>,
+}
+
+impl Start {
+    /// Of so many threads, all of which must come to it.
+    fn of(threads: usize) -> Self {
+        Self { all: Barrier::new(threads), at_ns: OnceLock::new() }
+    }
+
+    /// Waits until the last thread is ready. Returns the clock of the run, which is the same for all.
+    fn clock(&self) -> RunClock {
+        self.all.wait();
+        RunClock::starting_at(*self.at_ns.get_or_init(|| monotonic_ns() + START_DELAY_NS))
+    }
+}
 
 /// One thread's share of one stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +92,8 @@ impl<P> Seats<'_, P> {
     }
 }
 
-/// What a thread does.
-type Member<'a> = Box<dyn FnOnce(&AtomicU64) -> io::Result<Recorder> + Send + 'a>;
+/// What a thread does once the run has a clock. Nothing is left to prepare, so nothing fails before the start.
+type Member<'a> = Box<dyn FnOnce(RunClock, &AtomicU64) -> io::Result<Recorder> + Send + 'a>;
 
 /// State shared by all threads.
 pub(super) struct Crew<'a> {
@@ -118,25 +140,25 @@ impl<'a> Crew<'a> {
     ) -> Result<Recorder, RunError> {
         let mut crew = Vec::new();
         for shares in layout {
-            crew.push(self.feeds(shares, &source, &mut ports)?);
+            let (feeds, seats) = self.feeds(shares, &source, &mut ports)?;
+            crew.push(self.member(feeds, seats)?);
         }
-        let clock = RunClock::starting_at(monotonic_ns() + START_DELAY_NS);
-        let answered = AtomicU64::new(0);
+        let (start, answered) = (Start::of(crew.len() + 1), AtomicU64::new(0));
         thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (number, (feeds, seats)) in crew.into_iter().enumerate() {
-                let member = self.member(clock, feeds, seats)?;
+            for (number, member) in crew.into_iter().enumerate() {
                 let cpus = &self.config.cpus;
                 let cpu = (!cpus.is_empty()).then(|| cpus[number % cpus.len()]);
-                let answered = &answered;
+                let (start, answered) = (&start, &answered);
                 threads.push(scope.spawn(move || {
                     if let Some(cpu) = cpu {
                         // If pinning is not permitted, the system chooses the processor.
                         let _ = minos_net::pin_to(cpu);
                     }
-                    member(answered)
+                    member(start.clock(), answered)
                 }));
             }
+            let clock = start.clock();
             watch(Moment { elapsed: Duration::ZERO, answered: 0 });
             while threads.iter().any(|thread| !thread.is_finished()) {
                 thread::sleep(next_look(clock.now_ns(), &self.window_ns));
@@ -218,27 +240,22 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    fn member<P: Port>(
-        &self,
-        clock: RunClock,
-        feeds: Vec<Feed<'a>>,
-        seats: Seats<'a, P>,
-    ) -> io::Result<Member<'a>> {
-        let schedule = Schedule::new(self.orders, clock, feeds)?;
+    fn member<P: Port>(&self, feeds: Vec<Feed<'a>>, seats: Seats<'a, P>) -> io::Result<Member<'a>> {
+        let schedule = Schedule::new(self.orders, feeds)?;
         let recorder = Recorder::new(self.window_ns.clone());
         Ok(match seats {
             Seats::Connections(connections) => {
                 let dataset = &self.workload.dataset;
                 let thread = DriverThread::new(schedule, dataset, connections, recorder)?;
-                Box::new(move |progress| thread.drive(progress))
+                Box::new(move |clock, progress| thread.drive(clock, progress))
             }
             Seats::Native(links) => {
                 let thread = DatagramThread::new(schedule, links, recorder)?;
-                Box::new(move |progress| thread.drive(progress))
+                Box::new(move |clock, progress| thread.drive(clock, progress))
             }
             Seats::Memcached(links) => {
                 let thread = DatagramThread::new(schedule, links, recorder)?;
-                Box::new(move |progress| thread.drive(progress))
+                Box::new(move |clock, progress| thread.drive(clock, progress))
             }
         })
     }
@@ -270,6 +287,25 @@ mod tests {
                 assert_eq!(dealt, count);
             }
         }
+    }
+
+    #[test]
+    fn a_run_begins_for_all_when_the_last_is_ready() {
+        let start = Start::of(3);
+        let seen = thread::scope(|scope| {
+            let threads = [0, 1, 2].map(|number| {
+                let start = &start;
+                scope.spawn(move || {
+                    thread::sleep(Duration::from_millis(10 * number));
+                    (monotonic_ns(), start.clock().start_ns())
+                })
+            });
+            threads.map(|thread| thread.join().unwrap())
+        });
+        assert!(
+            seen.iter().all(|&(ready_ns, start_ns)| ready_ns < start_ns && start_ns == seen[0].1),
+            "{seen:?}"
+        );
     }
 
     #[test]

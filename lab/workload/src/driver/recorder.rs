@@ -20,6 +20,8 @@ pub enum ErrorKind {
     Busy,
     /// The value is larger than the protocol of the target carries.
     TooLarge,
+    /// The server is a node of a rack that has not the key; the driver does not follow keys from node to node.
+    NotOwner,
     /// A value came back that is not what was stored.
     Mismatch,
     /// The bytes received were no reply, or a reply to another request.
@@ -39,6 +41,7 @@ impl ErrorKind {
             Self::NotStored => "not_stored",
             Self::Busy => "busy",
             Self::TooLarge => "too_large",
+            Self::NotOwner => "not_owner",
             Self::Mismatch => "mismatch",
             Self::Protocol => "protocol",
             Self::Closed => "closed",

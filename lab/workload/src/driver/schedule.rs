@@ -100,8 +100,10 @@ pub(super) struct Schedule<'a> {
 }
 
 impl<'a> Schedule<'a> {
-    pub(super) fn new(orders: Orders, clock: RunClock, feeds: Vec<Feed<'a>>) -> io::Result<Self> {
+    pub(super) fn new(orders: Orders, feeds: Vec<Feed<'a>>) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        // Shows 0 until the run has a clock.
+        let clock = RunClock::starting_at(u64::MAX);
         Ok(Self { orders, clock, feeds, epoll, chores_due_ns: 0, heard_ns: 0, turn_ns: 0, worked: false })
     }
 
@@ -117,8 +119,9 @@ impl<'a> Schedule<'a> {
         let _ = epoll::modify(&self.epoll, socket, EventData::new_u64(number as u64), flags);
     }
 
-    /// Spins until the run begins.
-    pub(super) fn wait_for_start(&self) {
+    /// Spins until the run with this clock begins.
+    pub(super) fn begin(&mut self, clock: RunClock) {
+        self.clock = clock;
         while self.clock.now_ns() == 0 {
             std::hint::spin_loop();
         }

@@ -190,7 +190,7 @@ impl Target {
     }
 
     /// The server's process, if it listens on a loopback address of this machine and may be seen.
-    pub(super) fn server_pid(&self) -> Option<u32> {
+    pub fn server_pid(&self) -> Option<u32> {
         let (address, find): (_, fn(u16) -> Option<u32>) = match &self.place {
             Place::Tcp(address) => (address, server_pid),
             Place::Udp(address) => (address, datagram_server_pid),

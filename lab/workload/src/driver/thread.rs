@@ -8,6 +8,7 @@ use std::{
 use rustix::event::epoll::EventFlags;
 
 use super::{
+    clock::RunClock,
     connection::{Awaited, Connection, InFlight},
     recorder::{ErrorKind, Recorder},
     schedule::{Feed, NO_EVENTS, Schedule, Timing},
@@ -51,8 +52,8 @@ impl<'a> DriverThread<'a> {
     }
 
     /// Drives until time is up and returns the measurements. Adds answers to `progress`.
-    pub(super) fn drive(mut self, progress: &AtomicU64) -> io::Result<Recorder> {
-        self.schedule.wait_for_start();
+    pub(super) fn drive(mut self, clock: RunClock, progress: &AtomicU64) -> io::Result<Recorder> {
+        self.schedule.begin(clock);
         let mut counted = 0;
         loop {
             match self.schedule.orders.timing {

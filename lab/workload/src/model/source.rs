@@ -91,7 +91,7 @@ impl<'a> OpSource<'a> {
                 Self::Traced { stream: &workload.streams[stream], next: thread, threads, repeats }
             }
             Requests::Drawn(mix) => {
-                let number = (stream * threads + thread) as u64;
+                let number = u64::from(workload.draw) << 32 | (stream * threads + thread) as u64;
                 let mut drawn = Drawn {
                     mix,
                     rng: seeded_stream(workload.seed(), number),

@@ -22,11 +22,13 @@ use super::{
 
 pub use super::dataset::LARGE_THRESHOLD_DEFAULT;
 
-/// Items, and the streams of requests for them. The same for the same description and seed.
+/// Items, and the streams of requests for them. The same for the same description, seed and draw.
 #[derive(Debug)]
 pub struct Workload {
     name: String,
     seed: u64,
+    /// Chooses the requests, but not the items.
+    pub(crate) draw: u32,
     pub(crate) dataset: Dataset,
     pub(crate) streams: Vec<Stream>,
 }
@@ -146,7 +148,7 @@ impl Workload {
             });
         }
         let dataset = Dataset::new(seed, Items::Drawn(groups), shape.large_threshold);
-        Ok(Self { name: spec.name.clone(), seed, dataset, streams })
+        Ok(Self { name: spec.name.clone(), seed, draw: 0, dataset, streams })
     }
 
     fn of_files(name: &str, folder: &Path, shape: &Shape, seed: u64) -> Result<Self, WorkloadError> {
@@ -163,7 +165,7 @@ impl Workload {
         let mix = Mix { gets, writes: Writes::Update, choices: vec![(1.0, 0, picker)] };
         let stream = Stream { rate: None, connections: None, requests: Requests::Drawn(mix) };
         let dataset = Dataset::new(seed, Items::Files(items), shape.large_threshold);
-        Ok(Self { name: name.to_owned(), seed, dataset, streams: vec![stream] })
+        Ok(Self { name: name.to_owned(), seed, draw: 0, dataset, streams: vec![stream] })
     }
 
     fn of_trace(name: &str, path: &Path, shape: &Shape, seed: u64) -> Result<Self, WorkloadError> {
@@ -175,7 +177,7 @@ impl Workload {
         })?;
         let stream = Stream { rate: None, connections: None, requests: Requests::Traced(trace.ops) };
         let dataset = Dataset::new(seed, Items::Traced(trace.items), shape.large_threshold);
-        Ok(Self { name: name.to_owned(), seed, dataset, streams: vec![stream] })
+        Ok(Self { name: name.to_owned(), seed, draw: 0, dataset, streams: vec![stream] })
     }
 
     /// The name in reports.
@@ -186,6 +188,12 @@ impl Workload {
     /// The seed of all random choices.
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// The same items with other requests for them, alike in distribution. Those of a trace stay the same.
+    #[must_use]
+    pub fn with_draw(self, draw: u32) -> Self {
+        Self { draw, ..self }
     }
 
     /// Items that a load stores.

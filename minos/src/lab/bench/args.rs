@@ -5,11 +5,12 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use minos_base::SizeText;
+use minos_node::settings::parse_time;
 use minos_workload::{
     Arrivals, DatagramOptions, Pace, Place, QueueBy, RunConfig, Shape, Target, TargetProtocol,
 };
 
-use crate::{lab::sim::Range, time::parse_time};
+use crate::lab::sim::Range;
 
 use super::{
     device::DeviceArgs,
@@ -59,6 +60,10 @@ pub(crate) struct BenchArgs {
     /// Seed of all random numbers.
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub(super) seed: u64,
+
+    /// Which requests are drawn of the workload: others for each N, for the same items.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(super) draw: u32,
 
     /// etc, table1-0.125-500k and the other rows of Minos' Table 1, mica-tiny, mica-small, mica-large,
     /// ycsb-a, -b, -c, -d, -f, noise, FILE.toml, trace:FILE.csv, or files:DIR.

@@ -10,6 +10,7 @@ mod progress;
 mod sweep;
 mod table;
 pub(in crate::lab) mod target;
+mod team;
 pub(in crate::lab) mod tier;
 mod versus;
 
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<()> {
 }
 
 fn drive(args: &BenchArgs, target: &Target) -> Result<()> {
-    let workload = Workload::open(&args.workload, &args.shape(), args.seed)?;
+    let workload = Workload::open(&args.workload, &args.shape(), args.seed)?.with_draw(args.draw);
     let config = args.run_config(target);
     if args.load || args.load_only {
         let targets = std::iter::once(target).chain(&args.vs);

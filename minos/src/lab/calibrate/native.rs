@@ -64,10 +64,12 @@ impl Egress for Sink {
         black_box(&self.composed[train]);
     }
 
-    fn make_room(&mut self) {
-        if self.composed.len() >= COMPOSED_BYTES_MAX {
-            self.composed.clear();
-        }
+    fn has_room(&mut self) -> bool {
+        self.composed.len() < COMPOSED_BYTES_MAX
+    }
+
+    fn flush(&mut self) {
+        self.composed.clear();
     }
 
     fn send_gather(&mut self, _peer: SocketAddr, pieces: &[IoSlice<'_>], _segment_bytes: usize) {

@@ -29,18 +29,13 @@ const REPLY_WITHIN: Duration = Duration::from_secs(1);
 const LOST_MAX: usize = 3;
 /// A silence after which a stream has been received completely.
 const SILENCE: Duration = Duration::from_millis(20);
+/// A silence after which a stream will never begin. Long: the sender may have to wait for a processor.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Replies that leave through a port.
 struct Through<'a> {
     burst: TransmitBurst,
     port: &'a UdpPort,
-}
-
-impl Through<'_> {
-    fn flush(&mut self) {
-        // A lost reply is requested again.
-        let _ = self.burst.send(self.port);
-    }
 }
 
 impl Egress for Through<'_> {
@@ -49,14 +44,17 @@ impl Egress for Through<'_> {
     }
 
     fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
-        // There is room: see `make_room`.
+        // There is room: see `has_room`.
         let _ = self.burst.queue(peer, train, segment_bytes);
     }
 
-    fn make_room(&mut self) {
-        if self.burst.len() + 1 >= BURST_MESSAGES {
-            self.flush();
-        }
+    fn has_room(&mut self) -> bool {
+        self.burst.len() + 2 <= BURST_MESSAGES
+    }
+
+    fn flush(&mut self) {
+        // A lost reply is requested again.
+        let _ = self.burst.send(self.port);
     }
 
     fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
@@ -198,7 +196,7 @@ impl Streams {
         let (mut start, mut last) = (None, Instant::now());
         while messages < self.trains || bytes == 0 {
             if self.far.receive(&mut into)? == 0 {
-                if last.elapsed() >= 50 * SILENCE {
+                if last.elapsed() >= SILENCE_MAX {
                     bail!("nothing arrives over loopback");
                 }
                 continue;

@@ -2,10 +2,7 @@
 
 use std::{
     hint::black_box,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -13,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use minos_base::SizeClass;
 use minos_net::{Wait, Waker, wait_readable};
-use minos_sched::{Profiler, SharedHistogram};
+use minos_sched::SharedHistogram;
 use minos_sim::Random;
 use minos_sync::Ring;
 
@@ -64,16 +61,16 @@ impl Subject for EmptyPops {
 
 /// Counts of sizes in a worker's histogram.
 pub(super) struct Counts {
-    profiler: Profiler<Arc<SharedHistogram>>,
+    histogram: Box<SharedHistogram>,
     classes: Vec<SizeClass>,
 }
 
 impl Counts {
-    /// Counts of random sizes; every size is counted, as a server does by default.
+    /// Counts of random sizes.
     pub(super) fn new(scale: &Scale, mut random: Random) -> Self {
         let classes =
             (0..GROUPS * scale.batch).map(|_| SizeClass::of(1 + random.below(1400) as u64)).collect();
-        Self { profiler: Profiler::new(Arc::default(), 1), classes }
+        Self { histogram: Box::default(), classes }
     }
 }
 
@@ -86,7 +83,7 @@ impl Subject for Counts {
     fn sample(&mut self, _place: usize) -> Result<f64> {
         let mut watch = Stopwatch::default();
         for group in self.classes.chunks(self.classes.len() / GROUPS) {
-            watch.time(group.len(), || group.iter().for_each(|&class| self.profiler.record(class)));
+            watch.time(group.len(), || group.iter().for_each(|&class| self.histogram.record(class)));
         }
         Ok(watch.typical_ns())
     }

@@ -10,13 +10,16 @@ use super::{
     plots::{Corner, Evidence, Paper, Plot, Scale},
     table::{Cell, Table},
 };
-use crate::lab::{
-    bench::{
-        inproc::{AccessArg, TablePoint, measure_table},
-        target::Table as Mode,
+use crate::{
+    lab::{
+        bench::{
+            inproc::{TablePoint, measure_table},
+            target::Table as Mode,
+        },
+        calibrate::stats::median,
+        contestant::{Contestant, Server, start},
     },
-    calibrate::stats::median,
-    contestant::{Contestant, Server, start},
+    serve::AccessMode,
 };
 
 /// Names and workloads of the paper's data sets.
@@ -47,10 +50,10 @@ const SYSTEMS: [(Contestant, [&str; 2]); 3] = [
 ];
 const MODES: [(Mode, [&str; 2]); 2] =
     [(Mode::Cache, ["cache uniform", "cache skewed"]), (Mode::Store, ["store uniform", "store skewed"])];
-const ACCESSES: [(AccessArg, [&str; 2]); 3] = [
-    (AccessArg::Erew, ["EREW uniform", "EREW skewed"]),
-    (AccessArg::Crew, ["CREW uniform", "CREW skewed"]),
-    (AccessArg::Crcw, ["CRCW uniform", "CRCW skewed"]),
+const ACCESSES: [(AccessMode, [&str; 2]); 3] = [
+    (AccessMode::Erew, ["EREW uniform", "EREW skewed"]),
+    (AccessMode::Crew, ["CREW uniform", "CREW skewed"]),
+    (AccessMode::Crcw, ["CRCW uniform", "CRCW skewed"]),
 ];
 
 const fn plot(number: &'static str, x: (&'static str, Scale), y: &'static [&'static str]) -> Plot {
@@ -115,7 +118,7 @@ pub(super) fn figure_11(study: &Study<'_>) -> Result<Table> {
 }
 
 pub(super) fn figure_12(study: &Study<'_>) -> Result<Table> {
-    let kinds = MODES.map(|(mode, lines)| ((mode, AccessArg::Erew), lines));
+    let kinds = MODES.map(|(mode, lines)| ((mode, AccessMode::Erew), lines));
     by_get_ratio(study, "table", "tiny items within the process, EREW", &kinds)
 }
 
@@ -129,7 +132,7 @@ fn by_get_ratio(
     study: &Study<'_>,
     column: &'static str,
     what: &str,
-    kinds: &[((Mode, AccessArg), [&'static str; 2])],
+    kinds: &[((Mode, AccessMode), [&'static str; 2])],
 ) -> Result<Table> {
     let threads = threads_max();
     let (mut cases, mut names) = (Vec::new(), Vec::new());
@@ -188,7 +191,7 @@ fn workload(name: &str, keys: u64, (zipf, get_ratio): (f64, f64), seed: u64) -> 
 /// Threads on a table within the process.
 struct Case {
     mode: Mode,
-    access: AccessArg,
+    access: AccessMode,
     workload: Workload,
     threads: usize,
 }
@@ -197,7 +200,7 @@ impl Case {
     /// A cache whose partitions are owned.
     fn new(study: &Study<'_>, load: (f64, f64), threads: usize) -> Result<Self> {
         let workload = workload(TINY, KEYS, load, study.seed)?;
-        Ok(Self { mode: Mode::Cache, access: AccessArg::Erew, workload, threads })
+        Ok(Self { mode: Mode::Cache, access: AccessMode::Erew, workload, threads })
     }
 }
 
@@ -224,7 +227,7 @@ fn local(study: &Study<'_>, cases: &[Case]) -> Result<Vec<Vec<f64>>> {
     Ok(cases.iter().enumerate().map(medians).collect())
 }
 
-/// Threads that each have a processor: a power of two, as bits of a key's hash choose its thread.
+/// Threads that each have a processor: a power of two, as the partitions are, so that all own as many.
 fn threads_max() -> usize {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     1 << processors.clamp(1, THREADS_MAX).ilog2()

@@ -23,6 +23,7 @@ use std::{
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use minos_node::settings::parse_time;
 use minos_rackmodel::{
     Cache, CacheError, Popularity, PopularitySpec,
     figures::{self, Study},
@@ -34,7 +35,7 @@ use self::{
     plots::{Evidence, PLOTS, Paper, Plot},
     table::Table,
 };
-use crate::{lab::bench::emit, time::parse_time};
+use crate::lab::bench::emit;
 
 /// Draw the figures of the papers: SVG, PNG and CSV of each.
 ///

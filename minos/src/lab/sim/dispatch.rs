@@ -17,9 +17,9 @@ use super::{
 };
 use crate::{
     lab::bench::emit_either,
-    serve::{Order, Switch},
+    serve::{Switch, names},
 };
-use minos_sched::{HANDOFF_WORKERS_MAX, Standby, Threshold};
+use minos_sched::{HANDOFF_WORKERS_MAX, LargeOrder, Standby, Threshold};
 
 /// Compare the designs, costs of dispatching included: bursts, rings, control epochs and a link.
 ///
@@ -27,8 +27,7 @@ use minos_sched::{HANDOFF_WORKERS_MAX, Standby, Threshold};
 /// small ones tiny, zipf 0.99, a few for large items.
 #[derive(Args, Debug)]
 pub(crate) struct DispatchArgs {
-    /// keyhash (HKH), handoff (SHO), stealing (HKH+WS), size-aware (Minos), helping, fractional, work-conserving,
-    /// reserved, or all
+    /// keyhash (HKH), handoff (SHO), stealing (HKH+WS), size-aware (Minos), helping, work-conserving, or all
     #[arg(long, default_value = ALL, value_parser = designs())]
     dispatch: Dispatch,
 
@@ -99,8 +98,8 @@ pub(crate) struct DispatchArgs {
     threshold: Threshold,
 
     /// Order in which a worker serves the large requests of its ring; fifo runs to completion
-    #[arg(long, value_enum, default_value_t = Order::Fifo)]
-    large_order: Order,
+    #[arg(long, default_value = "fifo", value_parser = names::<LargeOrder>(LargeOrder::NAMES))]
+    large_order: LargeOrder,
 
     /// Bytes of a large reply that are composed at a time [default: 32 packets]
     #[arg(long, value_name = "BYTES", value_parser = parse_count)]
@@ -252,7 +251,7 @@ impl DispatchArgs {
                 percentile: self.percentile,
                 small_percentile: self.small_percentile,
                 threshold: self.threshold,
-                large_order: self.large_order.into(),
+                large_order: self.large_order,
                 tx_queues: self.tx_queues.into(),
                 tx_max: self.tx_max,
                 clients: self.clients,
@@ -284,12 +283,7 @@ impl DispatchArgs {
             // Kept, so that the check refuses it by name.
             Some(Design::HandOff) if self.workers < 2 => vec![(Design::HandOff, 1)],
             Some(design) => variants(design),
-            None => {
-                let all = Design::ALL.into_iter();
-                all.filter(|&design| design != Design::Reserved || self.workers >= 3)
-                    .flat_map(variants)
-                    .collect()
-            }
+            None => Design::ALL.into_iter().flat_map(variants).collect(),
         }
     }
 }

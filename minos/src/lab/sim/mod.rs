@@ -69,7 +69,6 @@ mod tests {
             ("sim queues --sweep 0.1..0.9 --step 0", "step", "0.001 to 1"),
             ("sim queues --arrivals 1.5", "--arrivals", "10m"),
             ("sim dispatch --rate 0", "rate", "1 to 1e9"),
-            ("sim dispatch --dispatch reserved --workers 2", "workers", "3 or more"),
             ("sim dispatch --dispatch handoff --workers 1", "handoff-workers", "fewer than"),
             ("sim dispatch --handoff-workers 4", "--handoff-workers", "1..=3"),
             ("sim dispatch --costs /nowhere.toml", "costs", "/nowhere.toml"),

@@ -154,7 +154,7 @@ impl<'a> Runner<'a> {
         arguments: &[&str],
     ) -> anyhow::Result<Sample> {
         let (worked, before) = (Work::of(contest)?, Stolen::now()?);
-        let result = self.once(contest, arguments)?;
+        let result = self.once(contest, case.round, arguments)?;
         let stolen_percent = Stolen::now()?.percent_since(before);
         let work = Work::of(contest)?.since(&worked);
         let sample = Sample::of(&result, work, stolen_percent, contest.server.plan()?)
@@ -174,7 +174,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs `minos bench`; returns its JSON output.
-    fn once(&self, contest: &Contest, arguments: &[&str]) -> anyhow::Result<Value> {
+    fn once(&self, contest: &Contest, draw: u32, arguments: &[&str]) -> anyhow::Result<Value> {
         let measurement = Measurement {
             target: &contest.target(),
             server_pid: contest.server.pid(),
@@ -184,6 +184,7 @@ impl<'a> Runner<'a> {
             drain: DRAIN,
             warmup_ms: driver::WARMUP_MS,
             millis: self.millis,
+            draw,
             arguments,
         };
         measurement.run(self.program)

@@ -71,7 +71,7 @@ pub(super) fn measure(driver: &Driver<'_>, rounds: u32, out: &Path) -> anyhow::R
             .collect();
         for round in 0..rounds {
             eprintln!("designs: p_L {} %, s_L {}, round {} of {rounds}", mix.0, mix.1, round + 1);
-            new.iter_mut().try_for_each(|case| case.round(driver, &designs))?;
+            new.iter_mut().try_for_each(|case| case.round(driver, round, &designs))?;
         }
         cases.extend(new);
     }
@@ -111,23 +111,25 @@ fn load(driver: &Driver<'_>, designs: &[Design], mix: (&str, &str)) -> anyhow::R
 fn most(driver: &Driver<'_>, design: &Design, mix: (&str, &str), rounds: u32) -> anyhow::Result<f64> {
     let connections = driver.machine.connections(driver.machine.workers());
     let mut series = Series::default();
-    for _ in 0..rounds {
+    for round in 0..rounds {
         let target = Target { url: &design.url, pid: design.server.pid() };
-        series
-            .0
-            .push(driver.shoot(target, &[&arguments(mix, &connections)[..], &["--rate", "max"]].concat())?);
+        series.0.push(driver.shoot(
+            round,
+            target,
+            &[&arguments(mix, &connections)[..], &["--rate", "max"]].concat(),
+        )?);
     }
     Ok(series.median(|shot| shot.per_s))
 }
 
 impl Case {
-    fn round(&mut self, driver: &Driver<'_>, designs: &[Design]) -> anyhow::Result<()> {
+    fn round(&mut self, driver: &Driver<'_>, round: u32, designs: &[Design]) -> anyhow::Result<()> {
         let (rate, connections) =
             (format!("{:.0}", self.rate), driver.machine.connections(driver.machine.workers()));
         let arguments = [&arguments(self.mix, &connections)[..], &["--rate", &rate]].concat();
         for (design, series) in designs.iter().zip(&mut self.series) {
             let target = Target { url: &design.url, pid: design.server.pid() };
-            series.0.push(driver.shoot(target, &arguments)?);
+            series.0.push(driver.shoot(round, target, &arguments)?);
         }
         Ok(())
     }

@@ -106,15 +106,21 @@ pub(super) struct Shot {
 }
 
 impl Driver<'_> {
-    pub(super) fn shoot(&self, target: Target<'_>, arguments: &[&str]) -> anyhow::Result<Shot> {
+    /// Measures with requests that are drawn anew for each round.
+    pub(super) fn shoot(&self, round: u32, target: Target<'_>, arguments: &[&str]) -> anyhow::Result<Shot> {
         let threads = self.machine.driver_threads();
-        Shot::of(&self.run(Pace::Spin, target, &threads.each_ref().map(String::as_str), arguments)?)
+        Shot::of(&self.run(
+            (Pace::Spin, round),
+            target,
+            &threads.each_ref().map(String::as_str),
+            arguments,
+        )?)
     }
 
     /// Measures with a driver that is placed by `threads`, which rests then.
     pub(super) fn run(
         &self,
-        pace: Pace,
+        (pace, draw): (Pace, u32),
         target: Target<'_>,
         threads: &[&str],
         arguments: &[&str],
@@ -127,6 +133,7 @@ impl Driver<'_> {
             drain: DRAIN,
             warmup_ms: WARMUP_MS,
             millis: self.millis,
+            draw,
             arguments,
         };
         turn::run(self.program, &measurement)

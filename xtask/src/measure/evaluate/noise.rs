@@ -38,7 +38,7 @@ pub(super) fn measure(driver: &Driver<'_>, rounds: u32) -> anyhow::Result<Report
         for (server, series) in servers.iter().zip(&mut series) {
             for (workload, series) in [QUIET, NOISE].into_iter().zip(series) {
                 let target = Target { url: &server.target(), pid: server.pid() };
-                series.0.push(driver.shoot(target, &[&workload[..], &usual].concat())?);
+                series.0.push(driver.shoot(round, target, &[&workload[..], &usual].concat())?);
             }
         }
     }

@@ -15,8 +15,9 @@ use crate::measure::{
     rack_peers::{
         LIMIT_US, NODES, PORTS,
         bench::{Bench, REQUESTS, TRIES, is_within},
+        cluster,
         groups::{self, Group},
-        keys::{self, Keys},
+        keys::Keys,
         limit::highest_rate,
     },
     report::{Report, cell},
@@ -29,6 +30,8 @@ struct System<'g> {
     name: &'static str,
     scheme: &'static str,
     group: &'g Group,
+    /// So far. Each has other requests.
+    attempts: u64,
     /// Million operations a second of all nodes, closed loop.
     most: Samples,
     /// Under the limit.
@@ -53,15 +56,16 @@ fn peers(driver: &Driver<'_>, rounds: u32) -> anyhow::Result<Report> {
     ];
     let client = apart.client()?;
     let imbalances = Keys::imbalances(|name| groups::owner_in(&client, name))?;
-    let keys = Keys::of_set(keys::median_at(&imbalances) as u32);
-    let united = Group::rack(&mut bench, &keys, united, true)?;
-    let apart = Group::rack(&mut bench, &keys, apart, false)?;
-    let redis = Group::cluster(&mut bench, &keys, Path::new("redis-server"))?;
+    let clusters = Keys::imbalances(|name| Ok(cluster::owner(name)))?;
+    let united = Group::rack(&mut bench, Keys::median(&imbalances), united, true)?;
+    let apart = Group::rack(&mut bench, Keys::median(&imbalances), apart, false)?;
+    let redis = Group::cluster(&mut bench, Keys::median(&clusters), Path::new("redis-server"))?;
     [&united, &apart, &redis].into_iter().try_for_each(|group| group.spread(processors))?;
     let system = |name, scheme, group| System {
         name,
         scheme,
         group,
+        attempts: 0,
         most: Samples::default(),
         within: Samples::default(),
     };
@@ -74,19 +78,19 @@ fn peers(driver: &Driver<'_>, rounds: u32) -> anyhow::Result<Report> {
     ];
     for round in 0..rounds {
         eprintln!("rack: round {} of {rounds}", round + 1);
-        systems.iter_mut().try_for_each(|system| system.round(driver, &keys))?;
+        systems.iter_mut().try_for_each(|system| system.round(driver))?;
     }
     Ok(report(&systems))
 }
 
 impl System<'_> {
-    fn round(&mut self, driver: &Driver<'_>, keys: &Keys) -> anyhow::Result<()> {
+    fn round(&mut self, driver: &Driver<'_>) -> anyhow::Result<()> {
         let number = |result: &Value| result["operations_per_s"].as_f64().unwrap_or(f64::NAN);
-        let most: f64 = self.at_once(driver, keys, None)?.iter().map(number).sum();
+        let most: f64 = self.at_once(driver, None)?.iter().map(number).sum();
         self.most.push(most / 1e6);
         let within = highest_rate(START * most, |rate| {
             for _ in 0..TRIES {
-                match self.at_once(driver, keys, Some(rate)) {
+                match self.at_once(driver, Some(rate)) {
                     Ok(results) if results.iter().all(is_within) => return Ok(true),
                     Ok(_) => (),
                     // Far beyond the limit, nothing is answered in time.
@@ -100,25 +104,26 @@ impl System<'_> {
     }
 
     /// Sends each node its part at the same time, at a rate of all together or in closed loop.
-    fn at_once(&self, driver: &Driver<'_>, keys: &Keys, rate: Option<f64>) -> anyhow::Result<Vec<Value>> {
-        let traces = tempfile::tempdir()?;
+    fn at_once(&mut self, driver: &Driver<'_>, rate: Option<f64>) -> anyhow::Result<Vec<Value>> {
+        self.attempts += 1;
+        let (this, traces) = (&*self, tempfile::tempdir()?);
         let path = |node: usize| traces.path().join(format!("{node}.csv"));
         let write = |node: usize| {
-            let rate = rate.map(|rate| rate * self.group.shares[node]);
+            let rate = rate.map(|rate| rate * this.group.shares[node]);
             let seconds = f64::from(crate::measure::driver::WARMUP_MS + driver.millis) / 1e3;
             let requests = rate.map_or(REQUESTS, |rate| (rate * seconds) as usize);
-            let mut random = Random::new(1, node as u64);
-            fs::write(path(node), self.group.mix(keys, node).trace(requests, rate, &mut random))
+            let mut random = Random::new(this.attempts, node as u64);
+            fs::write(path(node), this.group.mix(node).trace(requests, rate, &mut random))
         };
         let ask = |node: usize| {
             let cpu = driver.machine.processors / 2 + node % (driver.machine.processors / 2);
             let (target, workload) =
-                (self.group.target(self.scheme, node), format!("trace:{}", path(node).display()));
-            let target = Target { url: &target, pid: self.group.pids()[node] };
+                (this.group.target(this.scheme, node), format!("trace:{}", path(node).display()));
+            let target = Target { url: &target, pid: this.group.pids()[node] };
             let usual = ["--workload", &workload];
             let closed: &[&str] = if rate.is_none() { &["--pipeline", "1"] } else { &[] };
             let threads = ["--threads", "1", "--pin", &cpu.to_string()];
-            driver.run(pace(driver), target, &threads, &[&usual[..], closed].concat())
+            driver.run((pace(driver), 0), target, &threads, &[&usual[..], closed].concat())
         };
         on_each_node(|node| Ok(write(node)?))?;
         on_each_node(ask)

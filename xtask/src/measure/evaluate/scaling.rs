@@ -43,7 +43,7 @@ fn with_workers(driver: &Driver<'_>, rounds: u32, workers: usize) -> anyhow::Res
         for (at, (_, way)) in WAYS.iter().enumerate() {
             for system in &mut systems {
                 let target = Target { url: &system.url, pid: system.contestant.pid() };
-                system.series[at].0.push(driver.shoot(target, &[&usual[..], way].concat())?);
+                system.series[at].0.push(driver.shoot(round, target, &[&usual[..], way].concat())?);
             }
         }
     }

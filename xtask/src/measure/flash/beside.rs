@@ -85,9 +85,9 @@ pub(super) fn measure(program: &Path, extent: &Extent, disk: &Disk) -> anyhow::R
         warm: disk.workload("warm", &Items { keys: WARM_KEYS, key_bytes: 14, ..cold }, 1.0)?,
     };
     let mut sheet = Sheet::new("small GETs", FIGURES, &CASES.map(|case| case.0));
-    for _ in 0..extent.rounds {
+    for round in 0..extent.rounds {
         for (number, (_, other)) in CASES.iter().enumerate() {
-            let values = workloads.once(program, extent, &server, *other)?;
+            let values = workloads.once(program, (extent, round), &server, *other)?;
             sheet.push(number, &values);
         }
     }
@@ -118,7 +118,7 @@ impl Workloads {
     fn once(
         &self,
         program: &Path,
-        extent: &Extent,
+        (extent, draw): (&Extent, u32),
         server: &Contestant,
         other: Option<(Other, u32)>,
     ) -> anyhow::Result<[f64; 4]> {
@@ -134,6 +134,7 @@ impl Workloads {
             drain: "3s",
             warmup_ms: WARMUP_MS,
             millis: extent.millis,
+            draw,
             arguments: &["--workload", &self.hot, "--rate", HOT_RATE],
         };
         let result = measurement.run(program)?;

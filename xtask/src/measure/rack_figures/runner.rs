@@ -91,6 +91,7 @@ impl<'a> Runner<'a> {
             drain: "100ms",
             warmup_ms: WARMUP_MS,
             millis: self.millis,
+            draw: 0,
             arguments: &["--workload", &self.workload(), "--rate", "max", "--connections", "16"],
         };
         let hits = rack.remote_hits(node)?;

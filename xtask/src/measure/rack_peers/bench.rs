@@ -114,6 +114,7 @@ impl<'a> Bench<'a> {
             drain: "100ms",
             warmup_ms: WARMUP_MS,
             millis: self.millis,
+            draw: 0,
             arguments,
         }
     }

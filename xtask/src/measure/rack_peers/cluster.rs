@@ -138,7 +138,7 @@ fn order(client: &mut Client, command: &str) -> anyhow::Result<()> {
 }
 
 /// The node of a key's slot. No key has a hash tag.
-pub(super) fn owner(key: &str) -> usize {
+pub(in crate::measure) fn owner(key: &str) -> usize {
     let slot = usize::from(crc16(key.as_bytes())) % SLOTS;
     slot / (SLOTS / NODES)
 }

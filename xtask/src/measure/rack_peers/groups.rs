@@ -25,6 +25,7 @@ enum Servers {
 
 /// Servers with all keys.
 pub(in crate::measure) struct Group {
+    keys: Keys,
     servers: Servers,
     /// The node of each key.
     owners: Vec<usize>,
@@ -48,10 +49,10 @@ pub(in crate::measure) fn owner_in(client: &blocking::Client, name: &str) -> any
 }
 
 impl Group {
-    /// A rack that has started.
+    /// A rack that has started, with these keys.
     pub(in crate::measure) fn rack(
         bench: &mut Bench<'_>,
-        keys: &Keys,
+        keys: Keys,
         rack: Rack,
         is_unit: bool,
     ) -> anyhow::Result<Self> {
@@ -65,7 +66,7 @@ impl Group {
 
     pub(in crate::measure) fn cluster(
         bench: &mut Bench<'_>,
-        keys: &Keys,
+        keys: Keys,
         program: &Path,
     ) -> anyhow::Result<Self> {
         let servers = Servers::Cluster(Cluster::start(program)?);
@@ -76,17 +77,17 @@ impl Group {
     /// Stores all keys and counts the balance.
     fn loaded(
         bench: &mut Bench<'_>,
-        keys: &Keys,
+        keys: Keys,
         servers: Servers,
         owners: Vec<usize>,
         is_unit: bool,
     ) -> anyhow::Result<Self> {
         let shares = if is_unit { [1.0 / NODES as f64; NODES] } else { keys.shares(&owners) };
-        let mut group = Self { servers, owners, is_unit, shares, counted: 0.0 };
+        let mut group = Self { keys, servers, owners, is_unit, shares, counted: 0.0 };
         for node in 0..NODES {
-            bench.load(&group.target("memcached", node), &keys.of_node(&group.owners, node))?;
+            bench.load(&group.target("memcached", node), &group.keys.of_node(&group.owners, node))?;
         }
-        group.counted = group.count_balance(&keys.all())?;
+        group.counted = group.count_balance(&group.keys.all())?;
         Ok(group)
     }
 
@@ -122,8 +123,8 @@ impl Group {
     }
 
     /// Keys that clients which know the owners ask this node for.
-    pub(in crate::measure) fn mix<'k>(&self, keys: &'k Keys, node: usize) -> Mix<'k> {
-        if self.is_unit { keys.all() } else { keys.of_node(&self.owners, node) }
+    pub(in crate::measure) fn mix(&self, node: usize) -> Mix<'_> {
+        if self.is_unit { self.keys.all() } else { self.keys.of_node(&self.owners, node) }
     }
 
     /// Sends reads by a client that knows the owners, and compares what the nodes have counted.

@@ -1,6 +1,9 @@
 //! Keys with a zipf popularity, who owns them, and the requests that a node gets.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use minos_rackmodel::Random;
 
@@ -27,17 +30,30 @@ pub(in crate::measure) struct Mix<'a> {
 
 impl Keys {
     /// Keys under the names of a set.
-    pub(in crate::measure) fn of_set(set: u32) -> Self {
+    fn of_set(set: u32) -> Self {
         Self::of(set, KEYS)
     }
 
     fn of(set: u32, count: u32) -> Self {
+        // CRC-16 is linear: names that differ in a number alone would spread alike in every set.
+        let name = |rank: u32| {
+            let mut hasher = DefaultHasher::new();
+            (set, rank).hash(&mut hasher);
+            format!("{:016x}", hasher.finish())
+        };
         let powers: Vec<f64> = (1..=count).map(|rank| f64::from(rank).powf(-ALPHA)).collect();
         let sum: f64 = powers.iter().sum();
         Self {
-            names: (1..=count).map(|rank| format!("k{set:02}-{rank:012}")).collect(),
+            names: (1..=count).map(name).collect(),
             shares: powers.iter().map(|power| power / sum).collect(),
         }
+    }
+
+    /// Keys of the set whose imbalance is the median.
+    pub(in crate::measure) fn median(imbalances: &[f64]) -> Self {
+        let mut order: Vec<usize> = (0..imbalances.len()).collect();
+        order.sort_by(|&one, &other| imbalances[one].total_cmp(&imbalances[other]));
+        Self::of_set(order[order.len() / 2] as u32)
     }
 
     /// The share of all requests that are for keys of each node.
@@ -115,16 +131,11 @@ fn line(mut text: String, at_s: f64, verb: &str, name: &str) -> String {
     text
 }
 
-/// The place of the median.
-pub(in crate::measure) fn median_at(values: &[f64]) -> usize {
-    let mut order: Vec<usize> = (0..values.len()).collect();
-    order.sort_by(|&one, &other| values[one].total_cmp(&values[other]));
-    order[values.len() / 2]
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::collections::BTreeSet;
+
+    use super::{super::cluster, *};
 
     #[test]
     fn a_node_gets_its_keys_in_proportion() {
@@ -135,7 +146,7 @@ mod tests {
         let random = &mut Random::new(1, 0);
         let trace = keys.of_node(&owners, 1).trace(20_000, None, random);
         let count = |name: &str| trace.lines().filter(|line| line.contains(name)).count() as f64;
-        let [second, fourth] = ["k07-000000000002", "k07-000000000004"].map(count);
+        let [second, fourth] = [1, 3].map(|at: usize| count(&keys.names[at]));
         assert_eq!(second + fourth, 20_000.0);
         assert!((second / fourth / 2f64.powf(ALPHA) - 1.0).abs() < 0.05, "{second} {fourth}");
     }
@@ -145,7 +156,16 @@ mod tests {
         let trace = Keys::of(7, 4).all().trace(20_000, Some(1e5), &mut Random::new(1, 0));
         let last = trace.lines().last().and_then(|line| line.split(',').next()).unwrap();
         assert!((last.parse::<f64>().unwrap() / 0.2 - 1.0).abs() < 0.05, "{last}");
-        assert_eq!(median_at(&[3.0, 1.0, 2.0]), 2);
-        assert_eq!(Keys::of(7, 2).all().load().lines().next(), Some("0.000000000,set,k07-000000000001,32"));
+        let keys = Keys::of(7, 2);
+        let first = format!("0.000000000,set,{},32", keys.names[0]);
+        assert_eq!(keys.all().load().lines().next(), Some(&*first));
+    }
+
+    #[test]
+    fn each_set_spreads_its_keys_over_a_cluster_in_another_way() {
+        let firsts_owner = |set| cluster::owner(&Keys::of(set, 1).names[0]);
+        let seconds_owner = |set| cluster::owner(&Keys::of(set, 2).names[1]);
+        let distances: BTreeSet<_> = (0..SETS).map(|set| firsts_owner(set) ^ seconds_owner(set)).collect();
+        assert!(distances.len() > 2, "{distances:?}");
     }
 }

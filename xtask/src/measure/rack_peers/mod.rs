@@ -5,7 +5,7 @@
 //! carries, over that node's part.
 
 pub(super) mod bench;
-mod cluster;
+pub(super) mod cluster;
 pub(super) mod groups;
 pub(super) mod keys;
 pub(super) mod limit;
@@ -64,13 +64,12 @@ pub(super) fn measure(program: &Path, extent: &Extent) -> anyhow::Result<String>
     let client = racks[1].client()?;
     let imbalances = Keys::imbalances(|name| groups::owner_in(&client, name))?;
     let cluster_imbalances = Keys::imbalances(|name| Ok(cluster::owner(name)))?;
-    let keys = Keys::of_set(keys::median_at(&imbalances) as u32);
     let [united, apart] = racks;
-    let united = Group::rack(&mut bench, &keys, united, true)?;
-    let apart = Group::rack(&mut bench, &keys, apart, false)?;
-    let redis = Group::cluster(&mut bench, &keys, Path::new("redis-server"))?;
-    let valkey =
-        extent.valkey.as_ref().map(|valkey| Group::cluster(&mut bench, &keys, valkey)).transpose()?;
+    let united = Group::rack(&mut bench, Keys::median(&imbalances), united, true)?;
+    let apart = Group::rack(&mut bench, Keys::median(&imbalances), apart, false)?;
+    let redis = Group::cluster(&mut bench, Keys::median(&cluster_imbalances), Path::new("redis-server"))?;
+    let mut valkey = |program| Group::cluster(&mut bench, Keys::median(&cluster_imbalances), program);
+    let valkey = extent.valkey.as_ref().map(|program| valkey(program)).transpose()?;
     let mut systems = vec![
         System::new("Minos, one unit, native", "minos", &united),
         System::new("Minos, units of one, native", "minos", &apart),
@@ -81,7 +80,7 @@ pub(super) fn measure(program: &Path, extent: &Extent) -> anyhow::Result<String>
     systems.extend(valkey.iter().map(|valkey| System::new("Valkey Cluster", "resp", valkey)));
     for round in 0..extent.rounds {
         eprintln!("rack-peers: round {} of {}", round + 1, extent.rounds);
-        systems.iter_mut().try_for_each(|system| system.round(&mut bench, &keys, round as usize))?;
+        systems.iter_mut().try_for_each(|system| system.round(&mut bench, round as usize))?;
     }
     let note = note(extent, &[imbalances, cluster_imbalances]);
     Ok(format!("{}\n{}", table(&systems, &note), goals(&systems)))
@@ -92,13 +91,13 @@ impl<'g> System<'g> {
         Self { name, scheme, group, us: Default::default(), rates: Samples::default(), full: 0 }
     }
 
-    fn round(&mut self, bench: &mut Bench<'_>, keys: &Keys, round: usize) -> anyhow::Result<()> {
+    fn round(&mut self, bench: &mut Bench<'_>, round: usize) -> anyhow::Result<()> {
         let number = self.group.node_to_ask(round);
         let node = Node {
             target: self.group.target(self.scheme, number),
             pids: self.group.pids(),
             number,
-            mix: self.group.mix(keys, number),
+            mix: self.group.mix(number),
         };
         let mut start = self.rates.median();
         for (pipeline, us) in PIPELINES.into_iter().zip(&mut self.us) {
@@ -147,8 +146,8 @@ fn note(extent: &Extent, imbalances: &[Vec<f64>; 2]) -> String {
          in one of two tries; over the node's part it is that of the eight nodes, if each had a processor. Full: tries in which \
          the driver had no time to spare, and not the server was the limit. Busiest over mean: requests of the nodes by the \
          popularity of their keys, and as they counted 100,000 reads of a client that finds the node by itself. Chance puts hot keys \
-         together: of {} sets of names, units of one are {minos} times as busy at the busiest node, clusters {clusters}; the set \
-         with the median of the former is measured. Medians (smallest..largest), here of {rounds} interleaved rounds of \
+         together: of {} sets of names, units of one are {minos} times as busy at the busiest node, clusters {clusters}; each is \
+         measured with the set of its own median. Medians (smallest..largest), here of {rounds} interleaved rounds of \
          {millis} ms.{missing} `cargo xtask measure rack-peers`",
         keys::VALUE_BYTES,
         keys::SETS

@@ -4,8 +4,8 @@ use minos_base::seeded;
 use minos_proto::native::{Kind, Status};
 use rand::RngExt;
 
-use super::{Fate, OpId, STEPS_MAX, World, bytes_of, get, put};
-use crate::{Config, Error, Outcome, Request, Verb};
+use super::{Fate, OpId, STEPS_MAX, World, bytes_of, get, incr, put, server::FETCH_WINDOW};
+use crate::{Config, Error, OnceFor, Outcome, Request, Verb, core::fetch::WINDOWS_KEPT_MAX};
 
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|index| (index * 7 + index / 251) as u8).collect()
@@ -33,16 +33,21 @@ fn large_values_are_stored_and_fetched() {
 }
 
 #[test]
-fn a_first_window_that_does_not_come_by_itself_is_asked_for_at_once() {
-    let mut world = World::new(Config::new());
-    world.server.defers_windows = true;
-    world.server.put(b"a", pattern(60_000));
-    let begun_ns = world.now_ns;
-    assert!(bytes_of(&world.call(get("a"))) == pattern(60_000));
-    assert_eq!(world.core.counters().lost, 0);
-    let steps = (world.now_ns - begun_ns) / (2 * super::TRAVEL_NS);
-    // A Hello, the announcement and eight windows, without a time-out.
-    assert!(steps < 12, "{steps}");
+fn windows_follow_each_other_without_a_time_out() {
+    for (defers_windows, value_bytes, busy) in
+        [(false, 60_000, 0), (true, 60_000, 0), (false, 2_500, 0), (false, 4_000, 0), (false, 60_000, 5)]
+    {
+        let mut world = World::new(Config::new());
+        (world.server.defers_windows, world.server.busy_fetches) = (defers_windows, busy);
+        world.server.put(b"a", pattern(value_bytes));
+        let begun_ns = world.now_ns;
+        assert!(bytes_of(&world.call(get("a"))) == pattern(value_bytes));
+        assert_eq!((world.core.counters().lost, world.core.counters().repairs), (0, 0));
+        let steps = (world.now_ns - begun_ns) / (2 * super::TRAVEL_NS);
+        // A Hello, the announcement, and the windows, some of which were refused.
+        let windows = value_bytes.div_ceil(1000 * usize::from(FETCH_WINDOW)) as u64;
+        assert!(steps < 4 + windows + u64::from(busy), "{steps}");
+    }
 }
 
 #[test]
@@ -106,6 +111,93 @@ fn a_path_that_turns_out_to_be_narrow_ends_nothing_that_was_begun() {
     assert!(world.core.counters().hellos > hellos, "the server was not told");
 }
 
+#[test]
+fn a_large_store_that_a_bound_hinders_at_its_end_begins_again() {
+    let mut world = World::new(Config::new());
+    world.server.ends_store = Some(Status::Busy);
+    assert!(matches!(world.call(put("a", pattern(50_000))), Ok(Outcome::Done { .. })));
+    assert!(world.server.items[&b"a"[..]].0 == pattern(50_000));
+}
+
+/// Before the fix, it rested for seconds, and ended with [`Error::Busy`].
+#[test]
+fn a_large_store_that_gets_on_in_line_keeps_its_place_and_its_time() {
+    let mut world = World::new(Config::new());
+    world.call(get("x")).unwrap();
+    let begun_ns = world.now_ns;
+    world.server.line = 60;
+    assert!(matches!(world.call(put("a", pattern(50_000))), Ok(Outcome::Done { .. })));
+    // Each time it asks within a tenth of a second.
+    assert!((4..7).contains(&((world.now_ns - begun_ns) / 1_000_000_000)));
+}
+
+#[test]
+fn a_large_store_that_waits_in_line_when_its_server_ends_is_begun_by_the_next() {
+    for drains in [false, true] {
+        let mut world = World::new(Config::new());
+        world.call(incr("n")).unwrap();
+        world.server.line = u64::MAX;
+        let id = world.submit(put("a", pattern(50_000)));
+        for step in 0..400 {
+            world.server.is_draining = drains && step > 300;
+            world.core.on_timer(world.now_ns);
+            let answers = world.answers();
+            world.now_ns += 1_000_000;
+            world.receive_all(answers);
+        }
+        world.server.restart();
+        (world.server.line, world.server.is_draining) = (0, false);
+        world.finish();
+        assert!(matches!(world.results[&id], Ok(Outcome::Done { .. })), "{:?}", world.results[&id]);
+    }
+}
+
+#[test]
+fn a_large_store_without_a_place_in_line_ends_in_time() {
+    let mut world = World::new(Config::new());
+    world.call(get("x")).unwrap();
+    let begun_ns = world.now_ns;
+    world.server.statuses = vec![Status::Busy; 1000];
+    assert_eq!(world.call(put("a", pattern(50_000))), Err(Error::Busy));
+    assert!(world.now_ns - begun_ns < 2_200_000_000);
+}
+
+#[test]
+fn a_large_store_begins_when_it_is_granted_though_it_rests() {
+    let mut world = World::new(Config::new());
+    world.call(put("x", "1")).unwrap();
+    let id = world.submit(put("a", pattern(50_000)));
+    let (to, first) = world.sent().remove(0);
+    world.server.line = 1;
+    let waits = world.server.answer(to, &first);
+    world.receive_all(waits);
+    assert!(world.sent().is_empty());
+    world.now_ns += 1_000_000_000;
+    let granted = world.server.answer(to, &first);
+    world.receive_all(granted);
+    let wait_ns = world.core.round_trip.wait_ns(1, &mut world.core.dice);
+    assert!(wait_ns < 10_000_000, "the time in line was taken for a round trip");
+    assert!(world.sent().iter().all(|(_, datagram)| datagram[3] == Kind::Fragment as u8));
+    world.finish();
+    assert!(matches!(world.results[&id], Ok(Outcome::Done { .. })));
+}
+
+#[test]
+fn a_large_store_whose_key_moves_meanwhile_goes_to_the_owner() {
+    let mut world = World::new(Config::new());
+    world.server.ends_store = Some(Status::NotOwner);
+    assert_eq!(world.call(put("a", pattern(50_000))), Err(Error::NotOwner));
+
+    let mut world = World::new(Config::new());
+    world.core = world.core.in_rack();
+    world.server.ends_store = Some(Status::NotOwner);
+    let id = world.submit(put("a", pattern(50_000)));
+    world.finish();
+    let stray = world.core.poll_stray().unwrap();
+    assert_eq!((stray.id, stray.owner), (id, 3));
+    assert!(stray.request.value == pattern(50_000));
+}
+
 /// Before the fix, the client dropped the transfer and began again once the server had given it up.
 #[test]
 fn a_late_answer_to_a_request_sent_twice_does_not_end_the_transfer_it_began() {
@@ -116,7 +208,7 @@ fn a_late_answer_to_a_request_sent_twice_does_not_end_the_transfer_it_began() {
     ] {
         let mut world = World::new(Config::new());
         world.server.put(b"a", pattern(50_000));
-        world.call(get("x")).unwrap();
+        world.call(put("x", "1")).unwrap();
         let id = world.submit(request);
         let (to, first) = world.sent().remove(0);
         let mut answers = world.server.answer(to, &first);
@@ -128,6 +220,88 @@ fn a_late_answer_to_a_request_sent_twice_does_not_end_the_transfer_it_began() {
         assert!(world.results[&id].is_ok(), "{:?}", world.results[&id]);
         assert_eq!(world.server.executed.len(), executed, "it was asked for a third time");
     }
+}
+
+/// A client whose large ADD the server has executed; its outcome was lost, and the server knows of no transfer.
+fn executed_unheard() -> (World, OpId) {
+    let mut world = World::new(Config::new());
+    world.call(incr("n")).unwrap();
+    let id = world.submit(Request::new(Verb::Add, "a").value(pattern(50_000)));
+    while !world.server.items.contains_key(&b"a"[..]) {
+        world.core.on_timer(world.now_ns);
+        let answers = world.answers();
+        world.now_ns += 1000;
+        if !world.server.items.contains_key(&b"a"[..]) {
+            world.receive_all(answers);
+        }
+    }
+    world.server.forget_transfers();
+    (world, id)
+}
+
+/// Before the fix, the client took the request that it sent again for the only copy.
+#[test]
+fn a_lost_session_leaves_the_outcome_of_a_large_store_that_was_lost_before_open() {
+    let (mut world, id) = executed_unheard();
+    world.server.forget_sessions();
+    let executed = world.server.executed.len();
+    world.finish();
+    assert_eq!(world.results[&id], Err(Error::OutcomeUnknown));
+    assert_eq!(world.server.executed.len(), executed, "it was begun a second time");
+}
+
+#[test]
+fn a_server_that_stops_leaves_the_outcome_of_a_large_store_that_was_lost_before_open() {
+    let (mut world, id) = executed_unheard();
+    world.server.is_draining = true;
+    world.finish();
+    assert_eq!(world.results[&id], Err(Error::OutcomeUnknown));
+}
+
+/// Before the fix, those without a turn threw their first windows away.
+#[test]
+fn what_comes_unasked_for_a_value_without_a_turn_is_kept() {
+    for (value_bytes, loses) in [(2_500, false), (4_000, false), (60_000, false), (4_000, true)] {
+        let mut world = World::new(Config::new().transfers_max(1));
+        let keys: Vec<String> = (0..10).map(|index| format!("key{index}")).collect();
+        for key in &keys {
+            world.server.put(key.as_bytes(), pattern(value_bytes));
+        }
+        world.call(get("x")).unwrap();
+        let ids: Vec<OpId> = keys.iter().map(|key| world.submit(get(key))).collect();
+        let (mut data, mut lost) = (0, 0);
+        world.run(|_, datagram| {
+            let is_data = datagram[3] == Kind::Data as u8;
+            data += usize::from(is_data);
+            let is_lost = is_data && loses && data % 7 == 3;
+            lost += usize::from(is_lost);
+            if is_lost { Fate::Lost } else { Fate::Arrives }
+        });
+        assert!(ids.iter().all(|id| bytes_of(&world.results[id]) == pattern(value_bytes)));
+        let fragments = keys.len() * value_bytes.div_ceil(1000);
+        assert_eq!(data, fragments + lost, "{value_bytes}");
+    }
+}
+
+/// Of others the first windows are thrown away, so that a server cannot fill the client's memory with what nobody asked for.
+#[test]
+fn of_so_many_values_without_a_turn_what_comes_unasked_is_kept() {
+    let (count, value_bytes) = (2 * WINDOWS_KEPT_MAX, 5_000);
+    let mut world = World::new(Config::new().transfers_max(1));
+    let keys: Vec<String> = (0..count).map(|index| format!("key{index}")).collect();
+    for key in &keys {
+        world.server.put(key.as_bytes(), pattern(value_bytes));
+    }
+    world.call(get("x")).unwrap();
+    let ids: Vec<OpId> = keys.iter().map(|key| world.submit(get(key))).collect();
+    let mut data = 0;
+    world.run(|_, datagram| {
+        data += usize::from(datagram[3] == Kind::Data as u8);
+        Fate::Arrives
+    });
+    assert!(ids.iter().all(|id| bytes_of(&world.results[id]) == pattern(value_bytes)));
+    let thrown_away = count - 1 - WINDOWS_KEPT_MAX;
+    assert_eq!(data, count * 5 + thrown_away * usize::from(FETCH_WINDOW));
 }
 
 #[test]
@@ -232,8 +406,11 @@ fn many_large_values_take_turns() {
 
 #[test]
 fn transfers_survive_a_restart() {
-    for steps in 1..20 {
-        let mut world = World::new(Config::new());
+    let mut unknown = 0;
+    for (steps, once_for) in
+        (1..20).flat_map(|steps| [OnceFor::NotIdempotent, OnceFor::AllWrites].map(|it| (steps, it)))
+    {
+        let mut world = World::new(Config::new().once_for(once_for));
         let stored = world.submit(put("b", pattern(50_000)));
         let mut left = steps;
         let mut restart = false;
@@ -252,9 +429,15 @@ fn transfers_survive_a_restart() {
             }
         }
         world.finish();
-        assert!(matches!(world.results[&stored], Ok(Outcome::Done { .. })), "restart at {steps}");
+        match &world.results[&stored] {
+            Ok(Outcome::Done { .. }) => {}
+            // The server may have stored it before, and must not do so again.
+            Err(Error::OutcomeUnknown) if once_for == OnceFor::AllWrites => unknown += 1,
+            result => panic!("restart at {steps}: {result:?}"),
+        }
         assert!(world.server.items.get(&b"b"[..]).is_none_or(|(bytes, _)| *bytes == pattern(50_000)));
     }
+    assert!((1..19).contains(&unknown), "{unknown}");
 }
 
 #[test]

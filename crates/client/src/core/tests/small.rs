@@ -115,6 +115,7 @@ fn lost_datagrams_are_sent_again_and_numbers_counted_once() {
 
 #[test]
 fn without_once_numbers_a_store_is_executed_again() {
+    assert_eq!(Config::new().once_for, OnceFor::AllWrites);
     // The control: an operation without a once number is executed as often as it arrives.
     let puts = |once_for| {
         let mut world = World::new(Config::new().once_for(once_for));
@@ -124,6 +125,27 @@ fn without_once_numbers_a_store_is_executed_again() {
     };
     assert_eq!(puts(OnceFor::NotIdempotent), 2);
     assert_eq!(puts(OnceFor::AllWrites), 1);
+}
+
+#[test]
+fn a_late_copy_of_a_store_does_not_hide_a_later_one() {
+    let found = |config: Config| {
+        let mut world = World::new(config);
+        world.call(put("a", "0")).unwrap();
+        let first = world.submit(put("a", "1"));
+        // One copy waits somewhere, another is answered.
+        let late = world.sent();
+        world.finish();
+        assert!(world.results[&first].is_ok());
+        world.call(put("a", "2")).unwrap();
+        for (to, datagram) in &late {
+            assert!(!world.server.answer(*to, datagram).is_empty());
+        }
+        bytes_of(&world.call(get("a"))).to_vec()
+    };
+    assert_eq!(found(Config::new()), b"2");
+    // The control: it may hide it without a once number.
+    assert_eq!(found(Config::new().once_for(OnceFor::NotIdempotent)), b"1");
 }
 
 #[test]
@@ -194,6 +216,27 @@ fn a_server_that_was_busy_once_may_have_executed_another_copy() {
         if is_answer && answers > 1 { Fate::Lost } else { Fate::Arrives }
     });
     assert!(answers > 1);
+    assert_eq!(world.results[&id], Err(Error::TimedOut { was_sent: true }));
+}
+
+/// Before the fix, each copy of an answer counted, and the operation was said not to be executed.
+#[test]
+fn a_server_that_says_twice_that_it_was_busy_may_have_executed_another_copy() {
+    let mut world = World::new(Config::new());
+    world.call(get("a")).unwrap();
+    let id = world.submit(get("a"));
+    let (to, first) = world.sent().remove(0);
+    world.server.statuses = vec![Status::Busy];
+    let busy = world.server.answer(to, &first);
+    // The answer to the second copy is lost.
+    while world.sent().is_empty() {
+        world.now_ns = world.core.next_timer().unwrap().max(world.now_ns + 1);
+        world.core.on_timer(world.now_ns);
+    }
+    world.receive_all(busy.clone());
+    world.receive_all(busy);
+    world.server.statuses = vec![Status::Busy; 10_000];
+    world.finish();
     assert_eq!(world.results[&id], Err(Error::TimedOut { was_sent: true }));
 }
 
@@ -311,13 +354,60 @@ fn a_restart_in_silence_leaves_no_doubt() {
 }
 
 #[test]
-fn a_lost_session_leaves_the_outcome_open_and_another_is_opened() {
+fn what_a_lost_session_did_not_begin_goes_on_in_another() {
+    for mut world in [World::new(Config::new()), World::sealed()] {
+        world.call(incr("n")).unwrap();
+        world.server.forget_sessions();
+        assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 2, cas: 2 }));
+        assert_eq!(world.core.counters().sessions_lost, 1);
+    }
+}
+
+#[test]
+fn a_lost_session_leaves_the_outcome_of_what_was_sent_twice_open() {
     let mut world = World::new(Config::new());
     world.call(incr("n")).unwrap();
+    let id = world.submit(incr("n"));
+    // The server executes it, and its answer is lost.
+    assert!(!world.answers().is_empty());
     world.server.forget_sessions();
-    assert_eq!(world.call(incr("n")), Err(Error::OutcomeUnknown));
-    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 2, cas: 2 }));
+    world.finish();
+    assert_eq!(world.results[&id], Err(Error::OutcomeUnknown));
+    assert_eq!(world.call(incr("n")), Ok(Outcome::Number { number: 3, cas: 3 }));
     assert_eq!(world.core.counters().sessions_lost, 1);
+}
+
+/// Many datagrams are under way when the server is found to have forgotten the session. `lost` says which of them, or of
+/// their answers, do not arrive.
+fn stores_in_a_lost_session(lost: impl Fn(u32) -> bool) -> (Vec<Result<Outcome, Error>>, usize) {
+    let mut world = World::new(Config::new());
+    world.call(put("first", "x")).unwrap();
+    world.server.forget_sessions();
+    let keys: Vec<String> = (0..128).map(|index| format!("key{index:04}")).collect();
+    let ids: Vec<_> = keys.iter().map(|key| world.submit(put(key, "x"))).collect();
+    let mut requests = 0;
+    world.run(|is_answer, datagram| {
+        requests += u32::from(!is_answer && is(Kind::Request, datagram));
+        if lost(requests) { Fate::Lost } else { Fate::Arrives }
+    });
+    assert!(requests > 4 && world.core.counters().sessions_lost == 1);
+    let results = ids.iter().map(|id| world.results[id].clone()).collect();
+    (results, world.server.executed.len() - 1)
+}
+
+#[test]
+fn a_lost_session_ends_nothing_whose_only_copy_is_refused() {
+    let (results, executed) = stores_in_a_lost_session(|_| false);
+    assert!(executed == 128 && results.iter().all(Result::is_ok), "{executed} {results:?}");
+}
+
+#[test]
+fn what_a_lost_session_leaves_without_an_answer_gets_no_other_number() {
+    let (results, executed) = stores_in_a_lost_session(|request| request == 2);
+    let unknown = results.iter().filter(|result| **result == Err(Error::OutcomeUnknown)).count();
+    let done = results.iter().filter(|result| result.is_ok()).count();
+    assert!(unknown > 0 && done > 0 && unknown + done == 128, "{results:?}");
+    assert_eq!(executed, done);
 }
 
 #[test]

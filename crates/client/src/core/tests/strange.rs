@@ -39,7 +39,7 @@ fn answers_from_elsewhere_or_to_something_else_are_ignored() {
 #[test]
 fn answers_may_come_as_a_train() {
     let mut world = World::new(Config::new());
-    world.server.put(b"a", vec![5; 8_000]);
+    world.server.put(b"a", vec![5; 2_500]);
     world.call(get("x")).unwrap();
     let id = world.submit(get("a"));
     let (to, request) = world.sent().remove(0);
@@ -53,7 +53,7 @@ fn answers_may_come_as_a_train() {
     world.now_ns += 1000;
     world.core.receive(to, &train, longest, world.now_ns);
     world.take_completions();
-    assert_eq!(bytes_of(&world.results[&id]), [5; 8_000]);
+    assert_eq!(bytes_of(&world.results[&id]), [5; 2_500]);
 }
 
 /// A run with random changes to answers. Numbers and stamps are kept, so that the client accepts the

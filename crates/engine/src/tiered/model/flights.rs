@@ -37,7 +37,7 @@ impl World {
             let (hash, value, sequence) = (due.hash, due.value.to_vec(), due.sequence);
             let place = flash.append(Record { hash, key, value, meta, sequence, is_durable: false });
             flights.push(Flight { ticket: due.ticket, place });
-            Choice::Write
+            Choice::Write(place)
         };
         let is_copying = rng.random_range(0..3u32) == 0;
         let walked = if is_copying {
@@ -71,7 +71,7 @@ impl World {
         let Flight { ticket, place } = self.flights.swap_remove(at);
         if fails {
             self.flash.records.remove(&place.page);
-            self.engine.failed(&ticket);
+            self.engine.failed(&ticket, place);
             return;
         }
         if let Some(record) = self.flash.records.get_mut(&place.page) {

@@ -16,7 +16,7 @@ use super::{
     counters::NativeCounters,
     outlet::Outlet,
     sessions::Ticket,
-    transfers::{Around, Permit, Transfers},
+    transfers::{Around, Permit, Transfers, Waiter},
     waiting::Waits,
 };
 use crate::{
@@ -102,7 +102,7 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     /// Executes the operations left and sends all answers.
     pub(super) fn finish(&mut self, chunk: &mut Chunk<'_, 'b>) {
         self.execute_chunk(chunk);
-        self.outlet.close();
+        self.admit_waiting();
         if let Some(peer) = self.looked_at.take() {
             self.cx.probe.sent(self.now, self.cx.now, || peer.to_string());
         }
@@ -220,6 +220,24 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         self.transfers.advance(&around, bytes_max, self.outlet.close());
     }
 
+    /// Begins the large stores whose turn has come, and ends the burst.
+    pub(super) fn admit_waiting(&mut self) {
+        self.outlet.close();
+        if self.shared.is_draining() {
+            return;
+        }
+        while let Some((Waiter { worker, handed, .. }, permit)) =
+            self.shared.transfer_bounds.admit_next(self.now)
+        {
+            if worker == self.id {
+                self.begin_admitted(&handed, Some(permit));
+            } else {
+                // If that worker's ring is full, its client asks again.
+                drop((self.hand_off)(worker, Job::store(handed, permit)));
+            }
+        }
+    }
+
     /// Takes the operations of a request while their index buckets are fetched. The operations before a
     /// malformed one are executed.
     fn request<'d>(
@@ -261,7 +279,9 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
     /// The other worker that must execute an operation, because its key's partition is that worker's.
     #[inline]
     pub(super) fn owner(&self, operation: &Operation<'_>) -> Option<WorkerId> {
-        self.cx.owner(operation.hash, || intent(operation.opcode) != Intent::Change)
+        // A FETCH reads, too. In a rack it goes to the owner, since the one that asked may not know the item.
+        let is_read = || operation.opcode == Opcode::Fetch || intent(operation.opcode) != Intent::Change;
+        self.cx.owner(operation.hash, is_read)
     }
 
     /// Finds the node that owns a key, and asks for the key's bucket in its memory.

@@ -25,6 +25,11 @@ pub(super) fn apply<M: Mode, P>(
     cx: &Context<'_, M, P>,
     operation: &Operation<'_>,
 ) -> Result<Outcome, Hindrance> {
+    if operation.opcode.is_store() && u64::from(operation.detail.value_bytes) > cx.store.value_bytes_max() {
+        let drops = operation.opcode == Opcode::Put;
+        ops::drop_for_too_large(cx, drops, operation.hash, operation.key)?;
+        return Ok(ended(Status::TooLarge));
+    }
     if operation.flags.contains(OpFlags::DEFERRED) {
         // There is nothing else to wait for.
         return Ok(ended(Status::BadRequest));
@@ -94,8 +99,7 @@ fn store<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Resul
 fn delete<M: Mode, P>(cx: &Context<'_, M, P>, operation: &Operation<'_>) -> Result<Outcome, Hindrance> {
     let unique = Some(operation.detail.operand).filter(|&unique| unique != 0);
     let wanted = DeleteOperation { unique, invalidate: false, exptime: None };
-    let mut entry = ops::entry(cx, operation.hash, operation.key)?;
-    Ok(ended(match ops::delete(cx, &wanted, &mut entry) {
+    Ok(ended(match ops::delete(cx, &wanted, operation.hash, operation.key)? {
         Deleted::Done => Status::Ok,
         Deleted::NotFound => Status::NotFound,
         Deleted::OtherCas => Status::Exists,

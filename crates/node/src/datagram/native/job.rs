@@ -4,7 +4,7 @@ use minos_base::KeyHash;
 use minos_proto::native::{Detail, OpFlags, Opcode, Operation};
 use minos_sched::WorkerId;
 
-use super::{AnswerTo, sessions::Ticket};
+use super::{AnswerTo, sessions::Ticket, transfers::Permit};
 
 /// Work for another worker. Cookie and tag were checked.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub(super) enum Work {
     Datagram(HandedDatagram),
     /// An operation on a value that is large under the plan (Minos §3.1), or on a key of that worker's partition.
     Operation(HandedOperation),
+    /// A large store that has waited for its permit.
+    Store(HandedOperation, Option<Permit>),
     /// A flush, its ticket, and the owners of partitions that have executed it.
     Flush(HandedOperation, Option<Ticket>, usize),
 }
@@ -54,6 +56,10 @@ impl Job {
 
     pub(super) fn operation(to: &AnswerTo, operation: &Operation<'_>) -> Self {
         Self(Box::new(Work::Operation(HandedOperation::of(to, operation))))
+    }
+
+    pub(super) fn store(handed: HandedOperation, permit: Permit) -> Self {
+        Self(Box::new(Work::Store(handed, Some(permit))))
     }
 
     pub(super) fn flush(

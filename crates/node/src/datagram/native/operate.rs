@@ -11,9 +11,10 @@ use super::{
     AnswerTo, Begin, Egress, HandOff, Job, Outcome,
     burst::{Burst, around},
     change,
+    job::HandedOperation,
     sessions::Ticket,
     statistics,
-    transfers::NotBegunHere,
+    transfers::{NotBegunHere, Permit},
     waiting::Hindrance,
 };
 use crate::ops::{self, Below, Cold, Context, Facts, Need, Placement, Read};
@@ -257,29 +258,14 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
         let store = change::store_operation(operation);
         let value_bytes = u64::from(operation.detail.value_bytes);
         if value_bytes > self.shared.store.value_bytes_max() {
-            if self.holds() && !self.may_hold(to, operation, 0) {
-                return;
-            }
-            let drops = operation.opcode == Opcode::Put;
-            let dropped = ops::drop_for_too_large(&self.cx, drops, operation.hash, operation.key);
-            return match dropped {
-                Ok(()) => self.conclude(to, operation, change::ended(Status::TooLarge), None),
-                Err(cold) => self.wait(to, operation, cold.into(), None),
-            };
+            return self.change(to, operation);
         }
         let class = ops::item_class(&self.cx, &store, operation.hash, value_bytes);
         if stage == Stage::Arrived && self.goes_elsewhere(to, operation, class, true) {
             return;
         }
-        let around = around(&self.cx, self.shared, (self.id, self.now));
         if operation.flags.contains(OpFlags::DEFERRED) {
-            let begun = self.transfers.begin(&around, to, operation, store, self.outlet.close());
-            return match begun {
-                Ok(()) => {}
-                // That worker answers it, unless its copy has ended and one was begun elsewhere meanwhile.
-                Err(NotBegunHere::BegunAt(worker)) => self.hand_operation(worker, to, operation),
-                Err(NotBegunHere::NoRoomYet) => self.wait(to, operation, Hindrance::Room, None),
-            };
+            return self.begin_store(to, operation, None);
         }
         let takes_long =
             store.joins() && value_bytes > 0 && self.cx.store.joins_large(operation.hash, value_bytes);
@@ -287,12 +273,36 @@ impl<'b, M: Mode, P: Placement, E: Egress, H: HandOff> Burst<'b, M, P, E, H> {
             // Nothing of it has begun, and the transfer takes a ticket of its own.
             self.ticket = None;
         }
+        let around = around(&self.cx, self.shared, (self.id, self.now));
         if takes_long
             && self.transfers.store_in_slices(&around, to, operation, store, self.outlet.close()).is_ok()
         {
             return;
         }
         self.change(to, operation);
+    }
+
+    /// Begins to receive a value; with a permit if the store has waited for one.
+    fn begin_store(&mut self, to: &AnswerTo, operation: &Operation<'_>, permit: Option<Permit>) {
+        let stored = (operation, change::store_operation(operation));
+        let around = around(&self.cx, self.shared, (self.id, self.now));
+        match self.transfers.begin(&around, to, stored, permit, self.outlet.close()) {
+            Ok(()) => {}
+            // That worker answers it, unless its copy has ended and one was begun elsewhere meanwhile.
+            Err(NotBegunHere::BegunAt(worker)) => self.hand_operation(worker, to, operation),
+            Err(NotBegunHere::NoRoomYet) => self.wait(to, operation, Hindrance::Room, None),
+        }
+    }
+
+    /// Begins a large store that has waited, unless its key has gone to another node meanwhile.
+    pub(super) fn begin_admitted(&mut self, handed: &HandedOperation, permit: Option<Permit>) {
+        let (to, operation) = (&handed.to, &handed.operation());
+        match self.owner_elsewhere(operation) {
+            Some(owner) => self.execute_elsewhere(to, operation, (owner, None)),
+            None => self.begin_store(to, operation, permit),
+        }
+        // The next one's answer is for another client.
+        self.outlet.close();
     }
 
     /// Executes an operation, once if the client asks for that, and replies with its outcome.

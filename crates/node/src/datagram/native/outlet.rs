@@ -28,13 +28,22 @@ pub trait Egress {
     /// Queues the train in this part of [`Egress::buffer`], which stays unchanged.
     fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize);
 
-    /// Called when no train is being composed. Queued trains may be sent and the buffer emptied, so that it
-    /// does not grow with the number of trains.
-    fn make_room(&mut self);
+    /// True if two more trains may be queued before [`Egress::flush`].
+    fn has_room(&mut self) -> bool;
+
+    /// Sends the queued trains and empties the buffer. Called when no train is being composed.
+    fn flush(&mut self);
 
     /// Sends a train that consists of concatenated pieces; segments may begin anywhere in them. The pieces
     /// may change once the call returns. Called when no train is being composed.
     fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize);
+
+    /// Flushes if there is little room. Called when no train is being composed.
+    fn make_room(&mut self) {
+        if !self.has_room() {
+            self.flush();
+        }
+    }
 
     /// Queues a train from elsewhere. Called when no train is being composed.
     fn send(&mut self, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
@@ -216,7 +225,8 @@ impl<'e, E: Egress> Outlet<'e, E> {
             let bytes = (train.segments + 1) * train.segment_bytes;
             train.peer == to.peer && train.segments < TRAIN_SEGMENTS_MAX && bytes <= TRAIN_BYTES_MAX
         };
-        if !self.train.as_ref().is_some_and(takes_more) {
+        // The datagram may be longer, and so end the train: there must be room for both.
+        if !self.train.as_ref().is_some_and(takes_more) || !self.egress.has_room() {
             self.end_train();
         }
         match &self.train {

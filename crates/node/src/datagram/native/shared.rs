@@ -20,10 +20,7 @@ use super::{
     counters::{NativeCounters, TransferCounters},
     transfers::{TransferBounds, TransferLimits},
 };
-use crate::{
-    rack::News,
-    server::config::{NativeConfig, SESSIONS_PER_SOURCE},
-};
+use crate::{rack::News, server::config::NativeConfig};
 
 /// Most unanswered datagrams that a client should have: two bursts of a worker.
 const IN_FLIGHT: u32 = 64;
@@ -101,7 +98,8 @@ impl<M: Mode> NativeShared<M> {
         let of_table = M::Access::IS_BY_THREAD.then(|| store.direction_seed());
         let direction_seed = of_table.or(setting.direction_seed).unwrap_or(own_seed);
         let key = |at: usize| (u128::from(keys[at]) << 64 | u128::from(keys[at + 1])).to_le_bytes();
-        let sessions = SessionsConfig { sessions_max: config.sessions, per_address_max: SESSIONS_PER_SOURCE };
+        let (sessions_max, per_address_max) = (config.sessions, config.sessions_per_source);
+        let sessions = SessionsConfig { sessions_max, per_address_max };
         let welcome = welcome(&store, config, setting, (boot, direction_seed));
         let bytes_max = config.transfer_memory_bytes.unwrap_or(store.memory_limit() / TRANSFER_MEMORY_PART);
         let limits = TransferLimits {

@@ -197,6 +197,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
                 }
             }
             Work::Operation(handed) => burst.execute_handed(&handed.to, &handed.operation()),
+            Work::Store(handed, permit) => burst.begin_admitted(handed, permit.take()),
             Work::Flush(handed, ticket, flushed) => {
                 burst.flush_in_turn(&handed.to, &handed.operation(), (ticket.take(), *flushed));
             }
@@ -216,7 +217,15 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         bytes_max: usize,
         turn: Turn<'_, P, E, H>,
     ) {
-        self.burst(self.id.index(), turn).advance(bytes_max);
+        let mut burst = self.burst(self.id.index(), turn);
+        burst.advance(bytes_max);
+        burst.admit_waiting();
+    }
+
+    /// Begins large stores that have waited, if there is room for them by now. Ask now and then; after messages and jobs that
+    /// is done.
+    pub fn admit_waiting<P: Placement, E: Egress, H: HandOff>(&mut self, turn: Turn<'_, P, E, H>) {
+        self.burst(self.id.index(), turn).admit_waiting();
     }
 
     /// Takes out work that waits for flash. Ask after each call that may execute operations.
@@ -263,7 +272,7 @@ impl<'s, M: Mode> NativeWorker<'s, M> {
         self.waits.end(&waiting);
         let mut burst = self.burst(self.id.index(), turn);
         burst.go_on(waiting, fetched);
-        burst.outlet.close();
+        burst.admit_waiting();
     }
 
     /// Answers operations for which no worker can fetch.

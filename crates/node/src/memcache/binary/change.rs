@@ -55,8 +55,8 @@ pub(super) fn delete<M: Mode, P>(
     tx: &mut Vec<u8>,
 ) -> Executed<M> {
     let operation = DeleteOperation { unique: request.unique, invalidate: false, exptime: None };
-    let deleted = match ops::entry(cx, hash, key) {
-        Ok(mut entry) => ops::delete(cx, &operation, &mut entry),
+    let deleted = match ops::delete(cx, &operation, hash, key) {
+        Ok(deleted) => deleted,
         Err(cold) => return Executed::cold(cold, (hash, key), reply, tx),
     };
     match deleted {

@@ -1,9 +1,10 @@
 //! Election of one of several coordinators by etcd, which keeps the directory, too.
 //!
 //! The leader holds a key that is bound to an etcd lease. What it writes it writes in transactions that ask whether the key
-//! is still the one that it has made, so that one that was deposed writes nothing. Its mandate ends by its own clock before
-//! etcd can give the key to another, so that no lease of a node is granted later. A thread talks to etcd: the coordinator
-//! never waits for it.
+//! is still the one that it has made, so that one that was deposed writes nothing, and whether the directory is still the
+//! last one, so that a transaction without an answer, which was repeated, does nothing when it is executed late. Its mandate
+//! ends by its own clock before etcd can give the key to another, so that no lease of a node is granted later. A thread talks
+//! to etcd: the coordinator never waits for it.
 
 use std::{
     convert::Infallible,
@@ -127,16 +128,7 @@ impl Candidacy {
     ) -> Result<Self, CoordinatorError> {
         let failed = |error: io::Error| CoordinatorError::Etcd(error.to_string());
         let runtime = runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let candidate = Candidate {
-            client: None,
-            config: config.clone(),
-            leader: config.leader(rack),
-            directory: config.directory(rack),
-            listens_at,
-            new,
-            lease: None,
-            events,
-        };
+        let candidate = Candidate::new(config, (rack, listens_at), new, events);
         let (stop, stopped) = oneshot::channel();
         let run = move || runtime.block_on(candidate.run(stopped));
         let thread = thread::Builder::new().name("minos-etcd".to_owned()).spawn(run).map_err(failed)?;
@@ -167,6 +159,16 @@ struct Candidate {
 }
 
 impl Candidate {
+    fn new(
+        config: &EtcdConfig,
+        (rack, listens_at): (&str, String),
+        new: Vec<u8>,
+        events: Sender<Event>,
+    ) -> Self {
+        let (leader, directory) = (config.leader(rack), config.directory(rack));
+        Self { client: None, config: config.clone(), leader, directory, listens_at, new, lease: None, events }
+    }
+
     async fn run(mut self, stopped: oneshot::Receiver<Infallible>) {
         tokio::select! {
             () = self.stand() => {}
@@ -210,14 +212,14 @@ impl Candidate {
         let _end = End(Arc::clone(&term));
         let Some(revision) = self.win(&mut client, lease.id()).await? else { return Ok(()) };
         let fence = Fence { key: self.leader.clone(), revision };
-        let kept = self.load(&mut client, &fence).await?;
+        let Kept { bytes, revision } = self.load(&mut client, &fence).await?;
         let (drafts, to_keep) = unbounded_channel();
         // Without a coordinator, the drafts end.
         let mandate = Mandate { term: Arc::clone(&term), drafts };
-        let _ = self.events.send(Event::Elected(Reign::Etcd(mandate), kept));
+        let _ = self.events.send(Event::Elected(Reign::Etcd(mandate), bytes));
         tokio::select! {
             renewed = renew(client.clone(), lease.id(), ttl, &term) => renewed.map(|never| match never {}),
-            kept = self.keep(client, &fence, to_keep) => kept,
+            kept = self.keep(client, (&fence, revision), to_keep) => kept,
         }
     }
 
@@ -245,8 +247,8 @@ impl Candidate {
         Ok(said.header().filter(|_| said.succeeded()).map(|header| header.revision()))
     }
 
-    /// The bytes of the directory. A new rack gets its first one, so that all its leaders begin with the same.
-    async fn load(&self, client: &mut Client, fence: &Fence) -> Result<Vec<u8>, Trouble> {
+    /// The directory. A new rack gets its first one, so that all its leaders begin with the same.
+    async fn load(&self, client: &mut Client, fence: &Fence) -> Result<Kept, Trouble> {
         let key = self.directory.as_str();
         let is_new = Compare::create_revision(key, CompareOp::Equal, 0);
         let put = TxnOp::put(key, self.new.as_slice(), None);
@@ -257,33 +259,58 @@ impl Candidate {
             TxnOpResponse::Get(mut found) => found.take_kvs().pop(),
             _ => None,
         });
-        Ok(found.ok_or(Trouble::Other("another coordinator was elected"))?.into_key_value().1)
+        let found = found.ok_or(Trouble::Other("another coordinator was elected"))?;
+        Ok(Kept { revision: found.mod_revision(), bytes: found.into_key_value().1 })
     }
 
-    /// Writes drafts, one after another, until the coordinator steps down or is deposed.
+    /// Writes drafts in the place of the directory of a revision, one after another, until the coordinator steps down or is
+    /// deposed.
     async fn keep(
         &self,
         mut client: Client,
-        fence: &Fence,
+        (fence, mut revision): (&Fence, i64),
         mut drafts: UnboundedReceiver<Draft>,
     ) -> Result<(), Trouble> {
         while let Some(Draft { epoch, bytes }) = drafts.recv().await {
-            let put = TxnOp::put(self.directory.as_str(), bytes, None);
-            let draft = Txn::new().when([fence.holds()]).and_then([put]);
-            // One that got no answer may be done; then it is done again, if nobody else leads.
-            let is_kept = loop {
-                match within(client.txn(draft.clone())).await {
-                    Ok(said) => break said.succeeded(),
-                    Err(error) => tracing::debug!(%error, epoch, "the directory is not kept yet"),
+            let draft = self.replacing((fence, revision), &bytes);
+            revision = loop {
+                match self.try_keep(&mut client, fence, (&draft, &bytes)).await {
+                    Err(error @ (Trouble::Etcd(_) | Trouble::Late(_))) => {
+                        tracing::debug!(%error, epoch, "the directory is not kept yet");
+                    }
+                    kept => break kept?,
                 }
                 sleep(RETRY).await;
             };
-            if !is_kept {
-                return Err(Trouble::Other("another coordinator was elected"));
-            }
             let _ = self.events.send(Event::Kept(epoch));
         }
         Ok(())
+    }
+
+    /// Puts a directory in the place of that of a revision, if nobody else leads.
+    fn replacing(&self, (fence, revision): (&Fence, i64), bytes: &[u8]) -> Txn {
+        let is_last = Compare::mod_revision(self.directory.as_str(), CompareOp::Equal, revision);
+        let put = TxnOp::put(self.directory.as_str(), bytes, None);
+        Txn::new().when([fence.holds(), is_last]).and_then([put])
+    }
+
+    /// Writes a draft; returns its revision. An earlier attempt that got no answer may have done it.
+    async fn try_keep(
+        &self,
+        client: &mut Client,
+        fence: &Fence,
+        (draft, bytes): (&Txn, &[u8]),
+    ) -> Result<i64, Trouble> {
+        let said = within(client.txn(draft.clone())).await?;
+        if let Some(header) = said.header().filter(|_| said.succeeded()) {
+            return Ok(header.revision());
+        }
+        let kept = self.load(client, fence).await?;
+        if kept.bytes == bytes {
+            Ok(kept.revision)
+        } else {
+            Err(Trouble::Other("somebody else has changed the directory"))
+        }
     }
 
     /// Gives the leader's key back, if this process may have it.
@@ -294,6 +321,12 @@ impl Candidate {
             tracing::debug!(%error, "the lease ends by itself");
         }
     }
+}
+
+/// The directory as etcd has it.
+struct Kept {
+    bytes: Vec<u8>,
+    revision: i64,
 }
 
 /// The leader's key as one leader has made it.
@@ -428,6 +461,35 @@ mod tests {
         let key = config.directory(RACK);
         let found = with_client(&config, async |mut client| client.get(key, None).await);
         assert_eq!(found.kvs()[0].value(), directory(3).encode());
+    }
+
+    /// Without the revision in its transaction, the last directory would be the one before.
+    #[test]
+    fn a_draft_that_is_executed_late_does_nothing() {
+        let etcd = Server::etcd().unwrap();
+        let config = config(&etcd);
+        let (_one, of_one) = candidate(&config, "one");
+        let (reign, _) = elected(&of_one);
+        let (leader, key) = (config.leader(RACK), config.directory(RACK));
+        let found = |key: &str| with_client(&config, async |mut client| client.get(key, None).await);
+        let fence = Fence { revision: found(&leader).kvs()[0].create_revision(), key: leader.clone() };
+        let candidate = Candidate::new(&config, (RACK, "one".to_owned()), Vec::new(), channel().0);
+        let revision = found(&key).kvs()[0].mod_revision();
+        // As it was sent first, and got no answer.
+        let late = candidate.replacing((&fence, revision), &directory(2).encode());
+        keep(&reign, &of_one, 2);
+        keep(&reign, &of_one, 3);
+        with_client(&config, async |mut client| client.txn(late).await);
+        assert_eq!(found(&key).kvs()[0].value(), directory(3).encode());
+        keep(&reign, &of_one, 4);
+        // One that an attempt without an answer has kept is known to be kept.
+        let revision = found(&key).kvs()[0].mod_revision();
+        let twice = candidate.replacing((&fence, revision), &directory(5).encode());
+        let again = with_client(&config, async |mut client| {
+            client.txn(twice.clone()).await?;
+            Ok(candidate.try_keep(&mut client, &fence, (&twice, &directory(5).encode())).await.unwrap())
+        });
+        assert_eq!(again, found(&key).kvs()[0].mod_revision());
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::{
 };
 
 use minos_base::hash_key;
-use minos_net::{Address, Io as _, Kernel, Listener, Socket};
+use minos_net::{Address, Io as _, Kernel, Listener};
 use minos_proto::native::Secret;
 use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 use minos_sealed::{Keys, Purpose};
@@ -50,6 +50,8 @@ pub use reign::{EtcdConfig, Keep};
 const TICK: Duration = Duration::from_millis(100);
 /// The first line of an operator's stream.
 const OPERATOR: &str = "minos-operator 1\n";
+/// Most bytes of an operator's line: that of the longest key, each of whose bytes may take three.
+const OPERATOR_BYTES_MAX: usize = 1024;
 /// Time that the coordinator has to answer an operator.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
 /// What one that stands by answers to operators.
@@ -179,7 +181,7 @@ pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), 
     let (sender, events) = channel();
     let is_leading = Arc::<AtomicBool>::default();
     let election = stand(&config, sender.clone())?;
-    listen(&config, sender, Arc::clone(&is_leading))?;
+    let _listener = listen(&config, sender, Arc::clone(&is_leading))?;
     let mut process = Process { config, terms, leading: None, is_leading, leader: None, _election: election };
     while !is_over() {
         match events.recv_timeout(TICK) {
@@ -192,9 +194,6 @@ pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), 
         process.tick()?;
     }
     process.step_down();
-    if let Address::Unix(path) = &process.config.listen {
-        let _ = fs::remove_file(path);
-    }
     Ok(())
 }
 
@@ -228,6 +227,35 @@ pub fn ask_leader(at: &[Address], rack: Option<(&str, &[Secret])>, line: &str) -
     last
 }
 
+/// An operator's line that asks where a key is. Its bytes that are no visible ones are percent-encoded, and so are percent
+/// signs.
+pub fn where_line(key: &[u8]) -> String {
+    let mut line = "where ".to_owned();
+    for &byte in key {
+        if byte.is_ascii_graphic() && byte != b'%' {
+            line.push(byte.into());
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(line, "%{byte:02X}");
+        }
+    }
+    line
+}
+
+/// The key of such a line; `None` if it is none.
+fn key_of(word: &str) -> Option<Vec<u8>> {
+    let mut parts = word.split('%');
+    let mut key = parts.next()?.as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        // A sign would do for a number.
+        let digits = Some(code).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+        key.push(u8::from_str_radix(digits, 16).ok()?);
+        key.extend_from_slice(rest.as_bytes());
+    }
+    Some(key)
+}
+
 /// What stands for election, if there is one.
 #[cfg(feature = "etcd")]
 type Election = Option<etcd::Candidacy>;
@@ -238,13 +266,14 @@ type Election = Option<std::convert::Infallible>;
 fn stand(config: &CoordinatorConfig, events: Sender<Event>) -> Result<Election, CoordinatorError> {
     match &config.keep {
         Keep::File(path) => {
+            let reign = Reign::of_file(path)?;
             let kept = match fs::read(path) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => new_directory(config)?.encode(),
                 Err(error) => return Err(CoordinatorError::Io { path: path.clone(), error }),
             };
             // It is received below.
-            let _ = events.send(Event::Elected(Reign::File(path.clone()), kept));
+            let _ = events.send(Event::Elected(reign, kept));
             Ok(None)
         }
         #[cfg(feature = "etcd")]
@@ -258,6 +287,21 @@ fn stand(config: &CoordinatorConfig, events: Sender<Event>) -> Result<Election, 
                 .into(),
         )),
     }
+}
+
+/// The nodes of the directory in a file, each with its unit; `None` if there is no file.
+///
+/// # Errors
+/// It cannot be read, or is no directory.
+pub fn kept_nodes(path: &Path) -> Result<Option<Vec<(u32, u32)>>, CoordinatorError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(CoordinatorError::Io { path: path.to_owned(), error }),
+    };
+    let directory = Directory::decode(&bytes)
+        .map_err(|error| CoordinatorError::Directory { place: path.display().to_string(), error })?;
+    Ok(Some(directory.nodes().iter().map(|node| (node.id.0, node.unit.0)).collect()))
 }
 
 /// The directory of a new rack.
@@ -284,34 +328,19 @@ impl CoordinatorConfig {
     }
 }
 
-/// Listens; what it hears comes as events.
+/// Listens; what it hears comes as events, from processes of this user until the listener returned is dropped.
 fn listen(
     config: &CoordinatorConfig,
     events: Sender<Event>,
     is_leading: Arc<AtomicBool>,
-) -> Result<(), CoordinatorError> {
+) -> Result<Option<Listener>, CoordinatorError> {
     let hello = node_hello(&config.rack, config.micro_shards, config.lease);
     let ears = Arc::new(Ears { hello, events, is_leading });
     let listening = match &config.listen {
-        Address::Unix(path) => listen_here(path, ears),
-        Address::Tcp(_) => listen_to_proven(config, ears),
+        Address::Unix(path) => stream::listen_here(path, move |stream| ears.hear(stream)).map(Some),
+        Address::Tcp(_) => listen_to_proven(config, ears).map(|()| None),
     };
     listening.map_err(|error| CoordinatorError::Listen { address: config.listen.clone(), error })
-}
-
-/// Hears the processes of this user.
-fn listen_here(path: &Path, ears: Arc<Ears>) -> io::Result<()> {
-    // If it is stopped, too many may wait for it already.
-    let others = Socket::connect(path).map_err(|error| error.kind());
-    if matches!(others, Ok(_) | Err(io::ErrorKind::WouldBlock)) {
-        return Err(io::Error::new(io::ErrorKind::AddrInUse, "another coordinator is there"));
-    }
-    let listener = frames::listen_privately(path)?;
-    // It ends with the process.
-    let accept = move || {
-        listener.incoming().flatten().for_each(|stream| ears.hear(ControlStream::plain(stream)));
-    };
-    thread::Builder::new().name("minos-accept".to_owned()).spawn(accept).map(drop)
 }
 
 /// Hears those who prove to know the secret.
@@ -369,7 +398,7 @@ impl Ears {
         stream.set_receive_max(Some(HELLO_MAX))?;
         let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
         if line == OPERATOR {
-            let line = frames::receive_line(&mut stream, HELLO_BYTES_MAX)?;
+            let line = frames::receive_line(&mut stream, OPERATOR_BYTES_MAX)?;
             let (sender, answer) = channel();
             self.events.send(Event::Operator(line, sender)).map_err(gone)?;
             let answer = answer.recv().map_err(io::Error::other)?;
@@ -552,7 +581,11 @@ impl Leading {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words[..] {
             ["status"] => return self.status(),
-            ["where", key] => return self.place(key),
+            ["where", word] => {
+                if let Some(key) = key_of(word) {
+                    return self.place(&key);
+                }
+            }
             _ => {}
         }
         let Some(command) = command(&words) else {
@@ -564,9 +597,9 @@ impl Leading {
         }
     }
 
-    fn place(&self, key: &str) -> String {
+    fn place(&self, key: &[u8]) -> String {
         let directory = self.coordinator.directory();
-        let hash = hash_key(key.as_bytes(), direction_seed(&self.rack));
+        let hash = hash_key(key, direction_seed(&self.rack));
         let micro_shard = directory.micro_shards().of(hash);
         let node =
             directory.writer(hash).map_or("on its way".to_owned(), |node| format!("node {}", node.id.0));
@@ -624,4 +657,57 @@ fn command(words: &[&str]) -> Option<Command> {
         ["give-up", id] => Command::GiveUp(node(id)?),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_key_comes_as_one_word() {
+        for (key, line) in [
+            (&b"greeting"[..], "where greeting"),
+            (b"a b\n", "where a%20b%0A"),
+            (b"100%", "where 100%25"),
+            (b"\xff\0", "where %FF%00"),
+        ] {
+            assert_eq!(where_line(key), line);
+            assert_eq!(key_of(&line["where ".len()..]).as_deref(), Some(key));
+        }
+        let longest = where_line(&[0xff; minos_base::limits::KEY_BYTES_MAX]);
+        assert!(longest.len() < OPERATOR_BYTES_MAX);
+        for word in ["%", "a%2", "%G0", "%+5", "%\u{e9}"] {
+            assert_eq!(key_of(word), None, "{word}");
+        }
+    }
+
+    /// Before, the file was removed, such as the directory if the two options were mixed up.
+    #[test]
+    fn a_file_in_the_place_of_its_socket_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let [listen, directory] = ["precious", "directory"].map(|name| folder.path().join(name));
+        fs::write(&listen, "precious").unwrap();
+        let config = CoordinatorConfig {
+            rack: "r".to_owned(),
+            listen: Address::Unix(listen.clone()),
+            secrets: Vec::new(),
+            keep: Keep::File(directory),
+            nodes: vec![(0, String::new())],
+            micro_shards: 4,
+            lease: Duration::from_secs(1),
+            loss: Loss::Never,
+            moves_max: 1,
+            copies: 1,
+            relieve: None,
+            move_time_max: Duration::from_secs(1),
+            reads: ReadPolicy::default(),
+            reads_interval: Duration::from_secs(1),
+        };
+        let refused = run(config.clone(), || true).unwrap_err().to_string();
+        assert!(refused.ends_with("a file that is no socket lies there"), "{refused}");
+        assert_eq!(fs::read(&listen).unwrap(), b"precious");
+        fs::remove_file(&listen).unwrap();
+        run(config, || true).unwrap();
+        assert!(!listen.exists(), "the socket stays");
+    }
 }

@@ -3,12 +3,13 @@
 
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Weak},
 };
 
 use minos_base::{KeyHash, Seconds, is_left_out};
 use minos_engine::{Mode, Named, ReadOnly};
 use minos_tier::{Found, Place, ReadError, Reader, Tier, WaitError};
+use parking_lot::Mutex;
 
 use crate::server::Stop;
 
@@ -49,9 +50,9 @@ pub(super) struct Release<M: Mode>(pub(super) Option<Arc<Belows<M>>>);
 
 impl<M: Mode> Drop for Release<M> {
     fn drop(&mut self) {
-        let lent = self.0.iter().filter_map(|belows| lock(&belows.lent).take());
+        let lent = self.0.iter().filter_map(|belows| belows.lent.lock().take());
         lent.flat_map(|lent| lent.shelves).filter_map(|shelf| shelf.upgrade()).for_each(|shelf| {
-            *lock(&shelf) = None;
+            *shelf.lock() = None;
         });
     }
 }
@@ -66,7 +67,7 @@ impl<M: Mode> Belows<M> {
     /// For one thread.
     pub(super) fn of_thread(self: &Arc<Self>) -> Below<M> {
         let shelf = Arc::<Shelf>::default();
-        if let Some(lent) = lock(&self.lent).as_mut() {
+        if let Some(lent) = self.lent.lock().as_mut() {
             lent.shelves.retain(|shelf| shelf.strong_count() > 0);
             lent.shelves.push(Arc::downgrade(&shelf));
         }
@@ -74,7 +75,7 @@ impl<M: Mode> Belows<M> {
     }
 
     fn reader(&self) -> Result<Reader, BelowError> {
-        let tier = lock(&self.lent).as_ref().map(|lent| Arc::clone(&lent.tier)).ok_or(BelowError::Stopped)?;
+        let tier = self.lent.lock().as_ref().map(|lent| Arc::clone(&lent.tier)).ok_or(BelowError::Stopped)?;
         Ok(tier.reader()?)
     }
 }
@@ -164,7 +165,7 @@ impl<M: Mode> Below<M> {
 
     /// Tombstones that wait to be written; none if they cannot be.
     pub(super) fn tombstones(&self) -> u64 {
-        let lent = lock(&self.of.lent);
+        let lent = self.of.lent.lock();
         let tier = lent.as_ref().map(|lent| &lent.tier).filter(|tier| !tier.is_read_only());
         tier.map_or(0, |tier| tier.engine().tier_stats().tombstones_waiting)
     }
@@ -174,7 +175,7 @@ impl<M: Mode> Below<M> {
         &self,
         act: impl FnOnce(&mut Reader, &dyn Fn() -> bool) -> Result<T, WaitError>,
     ) -> Result<T, BelowError> {
-        let mut shelf = lock(&self.shelf);
+        let mut shelf = self.shelf.lock();
         let mut reader = match shelf.take() {
             Some(reader) => reader,
             None => self.of.reader()?,
@@ -190,9 +191,4 @@ impl<M: Mode> Below<M> {
             Err(WaitError::GivenUp) => Err(BelowError::Stopped),
         }
     }
-}
-
-/// What a lock guards is replaced as a whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,7 +18,7 @@ use minos_rack::{MicroShard, ServerId};
 use minos_unit::CopyJob;
 
 use super::{
-    Event,
+    Event, PAUSE, READS_MAX,
     below::{Below, BelowError},
     far::{Afar, hashes_of},
     showing::meta_of,
@@ -31,9 +31,6 @@ use crate::{
 
 /// Chains of a table that are copied at a time.
 const CHAINS: usize = 64;
-/// Times that an item is read again which its owner is writing, and the pause between two.
-const READS_MAX: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(1);
 /// Value bytes from which on memory is reserved before the partition's lock is taken.
 const LARGE_BYTES: usize = 4096;
 /// Longest wait for flash to take items, so that there is room for others.
@@ -237,7 +234,10 @@ impl<M: Mode> Copier<M> {
         let node = from.0 as usize;
         let table = match self.rack.table(node) {
             Some(table) => table,
-            None => attach(&self.rack, &self.store, node)?.table,
+            None => {
+                let attached = attach(&self.rack, &self.store, node)?;
+                Arc::clone(attached.memory.table().ok_or(io::ErrorKind::Unsupported)?)
+            }
         };
         let ahead_s = self.clock.zero_unix_s().cast_signed() - table.clock_base().cast_signed();
         Ok(Source { table, ahead_s, value: Vec::new() })

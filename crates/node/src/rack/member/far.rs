@@ -13,6 +13,7 @@ use minos_rack::{MicroShard, ServerId};
 use minos_unit::CopyJob;
 
 use super::{
+    READS_MAX,
     copy::{Copier, CopyError},
     transport::Calls,
     wire::{Group, Item, REPLY_BYTES_MAX, Reply, Request},
@@ -25,8 +26,6 @@ const REPLY_MAX: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(500);
 /// Hashes in one request.
 const HASHES_MAX: usize = 512;
-/// Times that a value is read again which its owner is writing.
-const READS_MAX: u32 = 100;
 
 /// The streams on which a node asks others for items.
 pub(crate) struct Afar {

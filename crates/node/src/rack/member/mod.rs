@@ -26,7 +26,7 @@ use minos_unit::{
     node::{Effect, Input},
 };
 
-use super::{Rack, config::Managed, handing::Queue, routes::NOWHERE, uniques::uniques};
+use super::{Passed, Rack, config::Managed, handing::Queue, routes::NOWHERE, uniques::uniques};
 use crate::server::{keeping::wake_holders, shared::Shared};
 use below::{Belows, Release};
 pub(crate) use copy::Copier;
@@ -37,6 +37,9 @@ pub(crate) use transport::Visitors;
 use transport::{Calls, Serve, Transport, items_hello};
 pub(super) use transport::{HELLO_BYTES_MAX, HELLO_MAX, node_hello};
 
+/// Times that an item is read again which is being written, and the pause between two.
+const READS_MAX: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(1);
 /// A node reports so many times within a lease, so that one lost report costs nothing.
 const REPORTS_A_LEASE: u32 = 4;
 /// Time until a question to another node is repeated.
@@ -104,7 +107,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let handed = sender.clone();
         let calls = Arc::new(Calls::new(&rack.config));
         let items_hello = items_hello(&rack.config, shared.store.hash(b"minos"));
-        let belows = belows(shared)?;
+        let belows = belows(shared, rack)?;
         let copier = Copier {
             rack: Arc::clone(rack),
             store: Arc::clone(&shared.store),
@@ -188,10 +191,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
         let events: Vec<Event> = std::iter::once(event).chain(self.events.try_iter()).collect();
         for event in events {
             match event {
-                Event::Packet(Packet::Orders(mut newer)) => {
-                    newer.lease = newer.lease.max(orders.and_then(|orders| orders.lease));
-                    orders = Some(newer);
-                }
+                Event::Packet(Packet::Orders(newer)) => orders = Some(merged(orders, newer)),
                 Event::Packet(Packet::Message(from, message)) => self.handle(Input::Message(from, message)),
                 // Nodes report to the coordinator alone, and it has made directories of patches.
                 Event::Packet(Packet::Report(_) | Packet::Patch(_)) => {}
@@ -280,7 +280,10 @@ impl<M: Mode, I: Io> Driver<M, I> {
             Effect::Send(to, message) => self.settled(|it| it.transport.send(to, message)),
             Effect::Feed(micro_shard) => routes.feed(micro_shard.0, true),
             Effect::StopFeeding(micro_shard) => routes.feed(micro_shard.0, false),
-            Effect::ReadCopy(micro_shard, is_copied) => routes.copy(micro_shard.0, is_copied),
+            Effect::ReadCopy(micro_shard, is_copied) => {
+                // A worker may read it in this turn, and would miss what is emptied.
+                self.is_dirty |= routes.copy(micro_shard.0, is_copied) && !is_copied;
+            }
             Effect::Fresh(until_us) => routes.freshen(until_us),
             Effect::Confirm(number) => {
                 self.rack.handing.confirm(number);
@@ -365,16 +368,22 @@ impl<M: Mode, I: Io> Driver<M, I> {
     }
 }
 
+/// The newer orders, with the newest lease for their process. A lease is of the clock of its process.
+fn merged(older: Option<Orders>, mut newer: Orders) -> Orders {
+    let older = older.filter(|older| older.incarnation == newer.incarnation);
+    newer.lease = newer.lease.max(older.and_then(|older| older.lease));
+    newer
+}
+
 /// This node's items above flash, if it has any.
-fn belows<M: Mode, I: Io>(shared: &Shared<M, I>) -> io::Result<Option<Arc<Belows<M>>>> {
+fn belows<M: Mode, I: Io>(shared: &Shared<M, I>, rack: &Rack<M>) -> io::Result<Option<Arc<Belows<M>>>> {
     let Some(tier) = &shared.tier else { return Ok(None) };
-    Ok(Some(Arc::new(Belows::new(own_table(shared)?, tier, Arc::clone(&shared.stop)))))
+    Ok(Some(Arc::new(Belows::new(own_table(shared, rack)?, tier, Arc::clone(&shared.stop)))))
 }
 
 /// This node's memory as other nodes read it.
-fn own_table<M: Mode, I: Io>(shared: &Shared<M, I>) -> io::Result<Arc<ReadOnly<M>>> {
-    let table = ReadOnly::from_descriptor(shared.store.descriptor_to_read()?);
-    table.map(Arc::new).map_err(io::Error::other)
+fn own_table<M: Mode, I: Io>(shared: &Shared<M, I>, rack: &Rack<M>) -> io::Result<Arc<ReadOnly<M>>> {
+    Passed::of(&*shared.store, &rack.config.fabric)?.table().map(Arc::new)
 }
 
 /// What shows this node's items to nodes that cannot read all of them in its memory, if there are such nodes.
@@ -386,7 +395,7 @@ fn show_items<M: Mode, I: Io>(
     if rack.config.nodes[rack.config.node].path().is_some() && belows.is_none() {
         return Ok(None);
     }
-    let (table, clock) = (own_table(shared)?, shared.clock);
+    let (table, clock) = (own_table(shared, rack)?, shared.clock);
     let (rack, belows) = (Arc::clone(rack), belows.cloned());
     Ok(Some(Box::new(move |stream| {
         let (table, below) = (Arc::clone(&table), belows.as_ref().map(Belows::of_thread));
@@ -404,4 +413,27 @@ fn word<M: Mode, I: Io>(shared: &Shared<M, I>, micro_shard: u32) -> Ownership {
         OwnerState::Frozen => Holding::Frozen,
     };
     Ownership { epoch, holding }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_kept_for_its_process_alone() {
+        let orders = |incarnation, lease| Orders {
+            incarnation,
+            lease,
+            epoch: 1,
+            directory: None,
+            pulls: Vec::new(),
+            cancelled: Vec::new(),
+            weights: None,
+        };
+        let lease = |older, newer| merged(Some(older), newer).lease;
+        assert_eq!(lease(orders(7, Some(5)), orders(7, None)), Some(5));
+        assert_eq!(lease(orders(7, Some(5)), orders(7, Some(4))), Some(5));
+        assert_eq!(lease(orders(6, Some(5)), orders(7, Some(4))), Some(4));
+        assert_eq!(lease(orders(6, Some(5)), orders(7, None)), None);
+    }
 }

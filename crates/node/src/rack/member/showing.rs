@@ -15,6 +15,7 @@ use minos_engine::{Answer, ItemMeta, ItemView, Mode, Named, ReadOnly};
 use minos_tier::{Found, Place};
 
 use super::{
+    PAUSE, READS_MAX,
     below::{Below, BelowError},
     wire::{Group, Item, Owned, REQUEST_BYTES_MAX, Reply, Request},
 };
@@ -32,9 +33,6 @@ const CHAINS_MAX: usize = 8192;
 /// after which a reply gets no more.
 const COLD_CHAINS: usize = 4;
 const REPLY_TIME: Duration = Duration::from_millis(100);
-/// Times that an item is read again which is being written, and the pause between two.
-const READS_MAX: u32 = 100;
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// What a node shows of its items.
 pub(super) struct Showing<M: Mode, F> {

@@ -2,12 +2,9 @@
 
 use std::{
     ffi::OsString,
-    fs,
     io::{self, Write},
-    os::unix::net::UnixListener,
-    path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
         mpsc::{Receiver, Sender, SyncSender, sync_channel},
     },
@@ -16,17 +13,18 @@ use std::{
 };
 
 use minos_base::KeyHash;
-use minos_net::Address;
+use minos_net::{Address, Listener};
 use minos_rack::ServerId;
 use minos_sealed::Keys;
 use minos_unit::{Directory, Message, Packet, Report};
+use parking_lot::Mutex;
 
 use super::Event;
 use crate::{
     rack::{
         config::{Managed, NODES_MAX, RackConfig},
         frames,
-        stream::{COORDINATOR, ControlStream},
+        stream::{COORDINATOR, ControlStream, listen_here},
     },
     server::Stop,
     tcp::connection::Proven,
@@ -113,8 +111,8 @@ pub(super) struct Transport {
     /// To the threads of the nodes that something was sent to.
     nodes: Vec<Option<SyncSender<Packet>>>,
     reports: SyncSender<Report>,
-    /// Removed at the end.
-    listens_at: Option<PathBuf>,
+    /// Of the nodes of this machine.
+    _listener: Option<Listener>,
 }
 
 impl Transport {
@@ -133,13 +131,13 @@ impl Transport {
         let (events_heard, streams) = (events.clone(), AtomicUsize::new(0));
         let hearing = Hearing { hello: hello.clone(), events: events_heard, items_hello, show, streams };
         let visitors = Visitors { hearing: Arc::new(hearing) };
-        let listens_at = match &calls.addresses[usize::from(calls.own)] {
-            Address::Unix(path) => Some(path.clone()),
+        let listener = match &calls.addresses[usize::from(calls.own)] {
+            Address::Unix(path) => {
+                let visitors = visitors.clone();
+                Some(listen_here(path, move |stream| visitors.hear(stream))?)
+            }
             Address::Tcp(_) => None,
         };
-        if let Some(path) = &listens_at {
-            listen(path, visitors.clone())?;
-        }
         let coordinator = Arc::<Mutex<ToCoordinator>>::default();
         let (reports, reports_left) = sync_channel(REPORTS_MAX);
         let sending = Arc::clone(&coordinator);
@@ -156,7 +154,7 @@ impl Transport {
         };
         spawn("minos-orders", move || calling.run())?;
         let nodes = calls.addresses.iter().map(|_| None).collect();
-        Ok((Self { calls, hello, nodes, reports, listens_at }, visitors))
+        Ok((Self { calls, hello, nodes, reports, _listener: listener }, visitors))
     }
 
     /// Sends a message to a node, unless it cannot be reached.
@@ -175,12 +173,6 @@ impl Transport {
     /// Sends a report to the coordinator, unless it cannot be reached.
     pub(super) fn report(&self, report: Report) {
         drop(self.reports.try_send(report));
-    }
-}
-
-impl Drop for Transport {
-    fn drop(&mut self) {
-        self.listens_at.iter().for_each(|path| drop(fs::remove_file(path)));
     }
 }
 
@@ -219,7 +211,7 @@ struct ToCoordinator {
 /// Sends reports as long as there is a stream to the coordinator.
 fn send_reports(coordinator: &Mutex<ToCoordinator>, reports: &Receiver<Report>) {
     for report in reports {
-        let mut coordinator = coordinator.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut coordinator = coordinator.lock();
         coordinator.last = Some(report.clone());
         if let Some(stream) = &mut coordinator.stream
             && frames::send(stream, &Packet::Report(report)).is_err()
@@ -254,15 +246,6 @@ impl Visitors {
             tracing::warn!(%error, "another node is not heard");
         }
     }
-}
-
-/// Hears the nodes of this machine.
-fn listen(path: &Path, visitors: Visitors) -> io::Result<()> {
-    // Nobody else has this node's lock on its socket for commands.
-    let listener: UnixListener = frames::listen_privately(path)?;
-    spawn("minos-peers", move || {
-        listener.incoming().flatten().for_each(|stream| visitors.hear(ControlStream::plain(stream)));
-    })
 }
 
 /// What the streams of other nodes are for.
@@ -332,7 +315,7 @@ impl Calling {
                 return;
             }
             let heard = self.call(address).and_then(|mut stream| self.hear(&mut stream, address));
-            self.coordinator.lock().unwrap_or_else(PoisonError::into_inner).stream = None;
+            self.coordinator.lock().stream = None;
             match heard {
                 Ok(()) => refused = 0,
                 Err(error) => {
@@ -387,7 +370,7 @@ impl Calling {
         let mut stream = self.calls.call_at(address, COORDINATOR, &self.hello)?;
         let mut heard = stream.try_clone()?;
         heard.set_receive_max(self.silence_max)?;
-        let mut coordinator = self.coordinator.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut coordinator = self.coordinator.lock();
         if let Some(last) = &coordinator.last {
             frames::send(&mut stream, &Packet::Report(last.clone()))?;
         }
@@ -400,6 +383,7 @@ impl Calling {
 mod tests {
     use std::{
         net::{SocketAddr, TcpListener},
+        os::unix::net::UnixListener,
         sync::mpsc::channel,
         time::Instant,
     };
@@ -409,7 +393,7 @@ mod tests {
 
     use super::*;
     use crate::rack::{
-        config::{Acknowledge, RackNode},
+        config::{Acknowledge, RackFabric, RackNode},
         stream::sealed_pair,
     };
 
@@ -441,6 +425,7 @@ mod tests {
             waiting_max: 1,
             managed: Some(managed.clone()),
             secrets: vec![SECRET.parse().unwrap()],
+            fabric: RackFabric::Mapped,
         };
         (config, managed)
     }
@@ -487,7 +472,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let listen = |name: &str| {
             let path = folder.path().join(name);
-            (frames::listen_privately(&path).unwrap(), Address::Unix(path))
+            (UnixListener::bind(&path).unwrap(), Address::Unix(path))
         };
         let (standing_by, first) = listen("1");
         // The kernel connects, and nobody answers.
@@ -498,7 +483,7 @@ mod tests {
             incarnation: 1,
             sent_us: 2,
             epoch: 3,
-            is_withdrawn: false,
+            withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: Vec::new(),
             load: None,

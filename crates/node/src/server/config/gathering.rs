@@ -29,15 +29,15 @@ impl Gathering {
     }
 }
 
-/// When an item that is read from flash comes to memory, if others would leave it for that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Promote {
-    /// With the first read.
-    First,
-    /// With the second in a while, so that items that are seldom read displace no others. A read that needs only a
-    /// small item's value is answered from flash.
-    #[default]
-    Second,
+choice! {
+    /// When an item that is read from flash comes to memory, if others would leave it for that.
+    Promote {
+        /// With the first read.
+        First = "first",
+        /// With the second in a while, so that items that are seldom read displace no others. A read that needs only a
+        /// small item's value is answered from flash.
+        Second = "second",
+    }
 }
 
 /// Reads of a vector.

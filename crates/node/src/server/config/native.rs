@@ -38,15 +38,15 @@ options! {
     /// Time for one window of a large store, after which the store is given up.
     transfer_timeout: Duration = Duration::from_secs(5),
     /// Most sessions at a time, for exactly-once operations and sealed datagrams.
-    sessions: usize = 1024,
+    sessions: usize = 4096,
+    /// Most of them of one source address.
+    sessions_per_source: usize = 256,
     /// Secrets that seal datagrams; a client must know one of them. If empty, datagrams are not sealed.
     secrets: Vec<Secret> = Vec::new(),
     /// Bytes of datagrams that the kernel may hold for each socket.
     receive_buffer_bytes: usize = 4 << 20,
 }
 
-/// Most sessions of one source address.
-pub const SESSIONS_PER_SOURCE: usize = 64;
 /// Large stores that one worker may have in progress.
 pub const TRANSFERS_PER_WORKER: usize = 64;
 
@@ -61,6 +61,7 @@ impl NativeConfig {
         bound("--native-send-client", self.send_client_bytes, 65_000, u64::MAX)?;
         bound("--native-transfer-timeout", self.transfer_timeout.as_millis() as u64, 10, 3_600_000)?;
         bound("--native-sessions", self.sessions as u64, 1, 1 << 16)?;
+        bound("--native-sessions-per-address", self.sessions_per_source as u64, 1, 1 << 16)?;
         bound("--native-receive-buffer", self.receive_buffer_bytes as u64, 64 << 10, 1 << 30)
     }
 }

@@ -6,10 +6,7 @@
 mod table;
 mod text;
 
-use std::{
-    sync::{PoisonError, mpsc},
-    time::Duration,
-};
+use std::{sync::mpsc, time::Duration};
 
 use minos_engine::Mode;
 use minos_net::Io;
@@ -190,7 +187,10 @@ impl<M: Mode, I: Io> Shared<M, I> {
             slow_us: self.watch.slow_us(),
             log: self.config.verbosity.log_level(),
             room: Room {
-                connections: self.queues.first().map_or(0, |queue| queue.arrivals.capacity() as u64 - 1),
+                connections: self
+                    .queues
+                    .first()
+                    .map_or(0, |queue| (queue.arrivals.capacity() - 1 - self.config.links_max()) as u64),
                 value_bytes: self.store.value_bytes_room(),
                 memory_bytes: self.store.memory_bytes(),
                 has_tls: self.config.tls.is_some(),
@@ -205,7 +205,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
     /// See [`SettingError`].
     pub(crate) fn change(&self, changes: &[(&str, &str)]) -> Result<Changed, SettingError> {
         // One change at a time; no request takes this lock.
-        let mut changes_so_far = self.settings_changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes_so_far = self.settings_changes.lock();
         let old = self.values();
         let mut new = old.with(changes)?;
         let published = if new.choice == old.choice { None } else { Some(self.begin_switch(&new)?) };

@@ -199,12 +199,13 @@ pub const FIXED: &[(&str, &[&str])] = &[
     ]),
     ("it is read at the start; restart the server", &["config", "ends-with-parent"]),
     ("threads, their rings and lists are made at the start; restart the server", &[
-        "workers", "pin", "numa", "numa-root", "poll", "io", "ring-size", "spin-max", "sample", "large-order", "large-wait-max", "hot-keys",
+        "workers", "pin", "numa", "numa-root", "poll", "ring-size", "large-order", "large-wait-max", "hot-keys",
         "large-keys", "slow-log", "tracking-table-max-keys",
     ]),
     ("native clients learn it when they connect; restart the server", &[
         "native-datagram", "native-window", "native-transfers", "native-transfer-memory", "native-source-memory",
         "native-waiting-memory", "native-send-burst", "native-send-client", "native-transfer-timeout", "native-sessions",
+        "native-sessions-per-address",
     ]),
     ("nobody who is connected may widen who may do what; restart the server", &[
         "allow-shutdown", "allow-public", "acl", "user", "sandbox", "tls-cert", "tls-key", "tls-client-ca",
@@ -212,7 +213,7 @@ pub const FIXED: &[(&str, &[&str])] = &[
     ]),
     ("all nodes of a rack must agree on it; restart them", &[
         "rack", "node", "peers", "micro-shards", "rack-timeout", "coordinator", "rack-lease", "acknowledge", "read-copies",
-        "rack-waiting",
+        "rack-waiting", "rack-fabric",
     ]),
     ("the log on flash is opened at the start; restart the server", &[
         "flash", "flash-format", "durability", "durability-interval", "flash-width", "flash-delay", "flash-promote",

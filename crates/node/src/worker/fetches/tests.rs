@@ -47,9 +47,8 @@ fn cold(service_time: Option<ServiceTime>) -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)
 }
 
 fn fetches(tier: &Arc<Tier>) -> Fetches<TieredMode> {
-    let profiler = Profiler::new(Arc::new(SharedHistogram::new()), 1);
     let promote = (Promote::First, Arc::new(ReadLately::new(1)));
-    Fetches::of(tier, Gathering::default(), promote, profiler).unwrap()
+    Fetches::of(tier, Gathering::default(), promote, Arc::default()).unwrap()
 }
 
 fn begin(fetches: &mut Fetches<TieredMode>, (hash, key): &(KeyHash, Vec<u8>), now: (Instant, Seconds)) {
@@ -92,4 +91,35 @@ fn a_turn_takes_few_answers() {
         assert!(taken == asked || taken == 0 || fetches.is_runnable(), "the rest is forgotten");
     }
     assert!(fetches.is_empty() && !fetches.is_runnable());
+}
+
+/// Ends all requests, as after an error of the lane.
+fn fail(fetches: &mut Fetches<TieredMode>) -> usize {
+    fetches.fail();
+    std::iter::from_fn(|| fetches.take_ready(1)).count()
+}
+
+/// Before the fix, the late answer was taken for the one to the next request, which took the place of the first.
+#[test]
+fn answers_after_a_failure_are_nobodys() {
+    let (tier, keys) = cold(Some(ServiceTime::of_the_paper()));
+    let mut fetches = fetches(&tier);
+    let now = (Instant::now(), 1);
+    keys[..8].iter().for_each(|key| begin(&mut fetches, key, now));
+    fetches.advance(now).unwrap();
+    assert!(fetches.reader.in_flight() > 0, "nothing is late");
+    assert_eq!(fail(&mut fetches), 8);
+    assert_eq!(fetches.reader.under_way(), 0, "segments are held for ever");
+    begin(&mut fetches, &keys[8], now);
+    let patience = Instant::now() + Duration::from_secs(30);
+    let ended = loop {
+        fetches.advance(now).unwrap();
+        if let Some((awaiting, _)) = fetches.take_ready(1) {
+            break awaiting;
+        }
+        assert!(Instant::now() < patience);
+    };
+    let (hash, key) = &ended.fetch.keys[0];
+    assert!(tier.engine().read(*hash, key, 1, |_| ()).is_some(), "it ended with the answer to another one");
+    assert!(fetches.is_empty());
 }

@@ -1,17 +1,15 @@
 //! The Minos engine in all its modes, each used in several ways.
 
-mod handle;
 mod ways;
 
 use crate::{
-    contestant::{Contestant, Setup, Worker},
-    workload::{Routing, load_order, owner, value},
+    contestant::{Contestant, Setup},
+    workload::{Routing, load_order, value},
 };
 use anyhow::{Context, ensure};
-use handle::{Handle, Own, Owned, Shared, Writer};
-use minos_base::{Seconds, hash_key};
+use minos_base::Seconds;
 use minos_engine::{Access, Crcw, Crew, Engine, Erew, ItemMeta, Mode, StoreConfig, StoreMode};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use ways::{EngineWorker, Way};
 
 /// The time never changes: nothing expires.
@@ -20,94 +18,47 @@ const NOW: Seconds = 2;
 /// Beside key and value, in bytes: header, heap and index, rounded up so that there is room to replace.
 const ITEM_OVERHEAD_BYTES: u64 = 112;
 
-/// The handles of a table (or of one table for each thread), before it is loaded.
-struct Table<H> {
-    handles: Vec<H>,
-    routing: Routing,
-    backing_text: String,
-}
-
 /// Loads a table in each mode of data access.
 pub(super) fn contestants<M: Mode, const KEY: usize, const VALUE: usize>(
     setup: &Setup,
-) -> anyhow::Result<Vec<Contestant<KEY>>>
-where
-    Engine<M, Crew>: Send + Sync,
-    Engine<M, Crcw>: Send + Sync,
-{
-    let mut contestants = load::<_, KEY, VALUE>(erew::<M, KEY, VALUE>(setup)?, setup)?;
-    contestants.extend(load::<_, KEY, VALUE>(crew::<M, KEY, VALUE>(setup)?, setup)?);
-    contestants.extend(load::<_, KEY, VALUE>(crcw::<M, KEY, VALUE>(setup)?, setup)?);
+) -> anyhow::Result<Vec<Contestant<KEY>>> {
+    let mut contestants = load::<M, Erew, KEY, VALUE>(setup)?;
+    contestants.extend(load::<M, Crew, KEY, VALUE>(setup)?);
+    contestants.extend(load::<M, Crcw, KEY, VALUE>(setup)?);
     Ok(contestants)
 }
 
-/// A private table for each thread.
-fn erew<M: Mode, const KEY: usize, const VALUE: usize>(setup: &Setup) -> anyhow::Result<Table<Own<M>>> {
-    let tables = setup.threads as u64;
-    let shard_bits = setup.threads.ilog2();
-    let config = StoreConfig { shard_bits, ..config::<KEY, VALUE>(setup, setup.items / tables) };
-    let handles = (0..tables).map(|_| Engine::<M, Erew>::create(&config).map(Own));
-    let handles = handles.collect::<Result<Vec<_>, _>>()?;
-    let backing_text = handles[0].0.backing_text().to_owned();
-    Ok(Table { handles, routing: Routing::Owner, backing_text })
-}
-
-/// One table; each thread owns some of its partitions.
-fn crew<M: Mode, const KEY: usize, const VALUE: usize>(setup: &Setup) -> anyhow::Result<Table<Owned<M>>> {
-    let config = config::<KEY, VALUE>(setup, setup.items);
-    let (engine, owners) = Engine::<M, Crew>::create_owned(&config, setup.threads)?;
-    ensure!(engine.partitions() >= setup.threads, "too few items for so many threads");
-    let handles = owners.into_iter().map(|owner| Owned { engine: Arc::clone(&engine), owner });
-    let backing_text = engine.backing_text().to_owned();
-    Ok(Table { handles: handles.collect(), routing: Routing::OwnerWrites, backing_text })
-}
-
-/// One table for all threads.
-fn crcw<M: Mode, const KEY: usize, const VALUE: usize>(setup: &Setup) -> anyhow::Result<Table<Shared<M>>> {
-    let engine = Arc::new(Engine::<M, Crcw>::create(&config::<KEY, VALUE>(setup, setup.items))?);
-    let backing_text = engine.backing_text().to_owned();
-    let handles = (0..setup.threads).map(|_| Shared(Arc::clone(&engine))).collect();
-    Ok(Table { handles, routing: Routing::Any, backing_text })
-}
-
-fn config<const KEY: usize, const VALUE: usize>(setup: &Setup, items: u64) -> StoreConfig {
-    let bytes = items * ((KEY + VALUE) as u64 + ITEM_OVERHEAD_BYTES) + (64 << 20);
-    StoreConfig { backing: setup.backing.clone(), ..StoreConfig::new(bytes) }
+fn config<const KEY: usize, const VALUE: usize>(setup: &Setup) -> StoreConfig {
+    let bytes = setup.items * ((KEY + VALUE) as u64 + ITEM_OVERHEAD_BYTES) + (64 << 20);
+    StoreConfig { backing: setup.backing.clone(), owners: setup.threads as u32, ..StoreConfig::new(bytes) }
 }
 
 /// Loads all items, and makes a contestant of each way to use the table.
-fn load<H: Handle, const KEY: usize, const VALUE: usize>(
-    table: Table<H>,
+fn load<M: Mode, A: Access, const KEY: usize, const VALUE: usize>(
     setup: &Setup,
 ) -> anyhow::Result<Vec<Contestant<KEY>>> {
-    let Table { mut handles, routing, backing_text } = table;
+    let table = Arc::new(Engine::<M, A>::create(&config::<KEY, VALUE>(setup))?);
+    ensure!(table.partitions() >= setup.threads, "too few items for so many threads");
     for key in load_order::<KEY>(setup.items) {
-        let hash = hash_key(&key, 0);
-        let (_, mut writer) = handles[owner(hash, setup.threads)].split();
         let value: [u8; VALUE] = value(&key);
-        let stored = writer.entry(hash, &key).insert(&[&value], ItemMeta::default());
+        let stored = table.entry(table.hash(&key), &key, NOW).insert(&[&value], ItemMeta::default());
         stored.context("the table is too small for the items")?;
     }
-    let name = format!("minos {} {}", H::Mode::NAME, H::Access::NAME);
-    eprintln!("{name}: {backing_text}, {:.0} bytes an item", bytes_per_item(&mut handles));
-    let handles: Vec<_> = handles.into_iter().map(|handle| Arc::new(Mutex::new(handle))).collect();
+    // To the threads that run the operations.
+    (0..setup.threads).for_each(|owner| table.give_up(owner));
+    let name = format!("minos {} {}", M::NAME, A::NAME);
+    eprintln!("{name}: {}, {:.0} bytes an item", table.backing_text(), table.stats().bytes_per_item());
     let contestant = |way: Way| Contestant {
         name: format!("{name}, {}", way.text(setup.batch)),
-        routing,
-        is_lossy: H::Mode::NAME != StoreMode::NAME,
-        workers: handles.iter().map(|handle| worker::<H, KEY, VALUE>(handle, way, setup)).collect(),
+        routing: match (A::IS_BY_THREAD, A::IS_SHARED) {
+            (false, _) => Routing::Any,
+            (true, true) => Routing::OwnerWrites(table.partitions()),
+            (true, false) => Routing::Owner(table.partitions()),
+        },
+        is_lossy: M::NAME != StoreMode::<Crcw>::NAME,
+        workers: (0..setup.threads)
+            .map(|owner| EngineWorker::<M, A, VALUE>::boxed(&table, owner, way, setup))
+            .collect(),
     };
     Ok([Way::Many, Way::Staged, Way::Plain].map(contestant).into())
-}
-
-fn worker<H: Handle, const KEY: usize, const VALUE: usize>(
-    handle: &Arc<Mutex<H>>,
-    way: Way,
-    setup: &Setup,
-) -> Box<dyn Worker<KEY>> {
-    Box::new(EngineWorker::<H, VALUE>::new(Arc::clone(handle), way, setup))
-}
-
-fn bytes_per_item<H: Handle>(handles: &mut [H]) -> f64 {
-    handles.first_mut().map_or(0.0, |handle| handle.split().0.stats().bytes_per_item())
 }

@@ -1,20 +1,14 @@
 //! Ways to run a batch of operations on the same table.
 
-use super::{
-    NOW,
-    handle::{Handle, Writer},
-};
+use super::NOW;
 use crate::{
     contestant::{Setup, Tally, Worker},
     workload::{Op, first_word, value},
 };
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, limits::BURST_MAX};
-use minos_engine::{Get, ItemMeta, ItemView, Put};
-use std::{
-    hint::black_box,
-    sync::{Arc, Mutex, PoisonError},
-};
+use minos_engine::{Access, Engine, Get, ItemMeta, ItemView, Mode, Put};
+use std::{hint::black_box, sync::Arc};
 
 /// One element for each operation of a batch.
 type Burst<T> = ArrayVec<T, BURST_MAX>;
@@ -41,9 +35,11 @@ impl Way {
     }
 }
 
-/// Runs operations in one way. It shares the handle with the other ways, which run at other times.
-pub(super) struct EngineWorker<H, const VALUE: usize> {
-    handle: Arc<Mutex<H>>,
+/// Runs operations in one way. It shares its partitions with the other ways, which run at other times and in other
+/// threads.
+pub(super) struct EngineWorker<M: Mode, A: Access, const VALUE: usize> {
+    table: Arc<Engine<M, A>>,
+    owner: usize,
     way: Way,
     batch: usize,
     hashes_inline: bool,
@@ -57,98 +53,108 @@ struct Buffers {
     out: Vec<u8>,
 }
 
-impl<H, const VALUE: usize> EngineWorker<H, VALUE> {
-    pub(super) fn new(handle: Arc<Mutex<H>>, way: Way, setup: &Setup) -> Self {
+impl<M: Mode, A: Access, const VALUE: usize> EngineWorker<M, A, VALUE> {
+    pub(super) fn boxed<const KEY: usize>(
+        table: &Arc<Engine<M, A>>,
+        owner: usize,
+        way: Way,
+        setup: &Setup,
+    ) -> Box<dyn Worker<KEY>> {
         let buffers = Buffers {
             hashes: Vec::with_capacity(setup.batch),
             words: Vec::with_capacity(setup.batch),
             out: Vec::with_capacity(VALUE + 8),
         };
-        Self { handle, way, batch: setup.batch, hashes_inline: setup.hashes_inline, buffers }
+        let (table, batch, hashes_inline) = (Arc::clone(table), setup.batch, setup.hashes_inline);
+        Box::new(Self { table, owner, way, batch, hashes_inline, buffers })
     }
 }
 
-impl<H: Handle, const KEY: usize, const VALUE: usize> Worker<KEY> for EngineWorker<H, VALUE> {
+impl<M: Mode, A: Access, const KEY: usize, const VALUE: usize> Worker<KEY> for EngineWorker<M, A, VALUE> {
     fn run(&mut self, ops: &[Op<KEY>]) -> Tally {
-        let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = &*self.table;
+        // Few instructions beside those of all operations.
+        table.take_up(self.owner);
         let (buffers, mut tally) = (&mut self.buffers, Tally::default());
         let run = match self.way {
-            Way::Many => many::<H, KEY, VALUE>,
-            Way::Staged => staged::<H, KEY, VALUE>,
-            Way::Plain => plain::<H, KEY, VALUE>,
+            Way::Many => many::<M, A, KEY, VALUE>,
+            Way::Staged => staged::<M, A, KEY, VALUE>,
+            Way::Plain => plain::<M, A, KEY, VALUE>,
         };
         for batch in ops.chunks(self.batch) {
             buffers.hashes.clear();
             if self.hashes_inline {
-                let (engine, _) = handle.split();
-                buffers.hashes.extend(batch.iter().map(|op| engine.hash(&op.key)));
+                buffers.hashes.extend(batch.iter().map(|op| table.hash(&op.key)));
             } else {
                 buffers.hashes.extend(batch.iter().map(|op| op.hash));
             }
-            run(&mut handle, batch, buffers, &mut tally);
+            run(table, batch, buffers, &mut tally);
         }
+        table.give_up(self.owner);
         tally
     }
 }
 
-fn many<H: Handle, const KEY: usize, const VALUE: usize>(
-    handle: &mut H,
+fn many<M: Mode, A: Access, const KEY: usize, const VALUE: usize>(
+    table: &Engine<M, A>,
     batch: &[Op<KEY>],
     Buffers { hashes, words, out }: &mut Buffers,
     tally: &mut Tally,
 ) {
-    let (engine, mut writer) = handle.split();
     let of = |is_put| batch.iter().zip(&*hashes).filter(move |(op, _)| op.is_put == is_put);
     let gets: Burst<Get<'_>> = of(false).map(|(op, &hash)| Get { hash, key: &op.key }).collect();
     words.clear();
     words.resize(gets.len(), None);
-    engine.get_many(&gets, NOW, |at, item| words[at] = item.map(|item| copied::<VALUE>(item, out)));
+    table.get_many(&gets, NOW, |at, item| words[at] = item.map(|item| copied::<VALUE>(item, out)));
     words.iter().for_each(|&word| count(word, tally));
     let values: Burst<[u8; VALUE]> = of(true).map(|(op, _)| value(&op.key)).collect();
     let puts = of(true).zip(&values);
     let puts: Burst<Put<'_>> = puts.map(|((op, &hash), value)| put(hash, &op.key, value)).collect();
-    writer.put_many(&puts);
+    table.put_many(&puts, NOW, |_, _| ());
 }
 
-fn staged<H: Handle, const KEY: usize, const VALUE: usize>(
-    handle: &mut H,
+fn staged<M: Mode, A: Access, const KEY: usize, const VALUE: usize>(
+    table: &Engine<M, A>,
     batch: &[Op<KEY>],
     Buffers { hashes, out, .. }: &mut Buffers,
     tally: &mut Tally,
 ) {
-    let (engine, mut writer) = handle.split();
-    hashes.iter().for_each(|&hash| engine.prefetch_bucket(hash));
-    let stages: Burst<_> = hashes.iter().map(|&hash| engine.stage(hash)).collect();
+    hashes.iter().for_each(|&hash| table.prefetch_bucket(hash));
+    let stages: Burst<_> = hashes.iter().map(|&hash| table.stage(hash)).collect();
     for ((op, &hash), stage) in batch.iter().zip(&*hashes).zip(&stages) {
         if op.is_put {
-            writer.put_staged(stage, &put(hash, &op.key, &value::<KEY, VALUE>(&op.key)));
+            // If memory is short, the old value stays; it is the same.
+            let _ = table.put_staged(stage, &put(hash, &op.key, &value::<KEY, VALUE>(&op.key)), NOW);
         } else {
             let get = Get { hash, key: &op.key };
-            count(engine.read_staged(stage, &get, NOW, |item| copied::<VALUE>(item, out)), tally);
+            count(table.read_staged(stage, &get, NOW, |item| copied::<VALUE>(item, out)), tally);
         }
     }
 }
 
-fn plain<H: Handle, const KEY: usize, const VALUE: usize>(
-    handle: &mut H,
+fn plain<M: Mode, A: Access, const KEY: usize, const VALUE: usize>(
+    table: &Engine<M, A>,
     batch: &[Op<KEY>],
     Buffers { hashes, out, .. }: &mut Buffers,
     tally: &mut Tally,
 ) {
-    let (engine, mut writer) = handle.split();
     for (op, &hash) in batch.iter().zip(&*hashes) {
         if op.is_put {
-            store::<_, KEY, VALUE>(&mut writer, hash, &op.key);
+            store::<M, A, KEY, VALUE>(table, hash, &op.key);
         } else {
-            count(engine.read(hash, &op.key, NOW, |item| copied::<VALUE>(item, out)), tally);
+            count(table.read(hash, &op.key, NOW, |item| copied::<VALUE>(item, out)), tally);
         }
     }
 }
 
 #[inline]
-fn store<W: Writer, const KEY: usize, const VALUE: usize>(writer: &mut W, hash: KeyHash, key: &[u8; KEY]) {
-    // If memory is short, the old value stays; it is the same.
-    let _ = writer.entry(hash, key).insert(&[&value::<KEY, VALUE>(key)], ItemMeta::default());
+fn store<M: Mode, A: Access, const KEY: usize, const VALUE: usize>(
+    table: &Engine<M, A>,
+    hash: KeyHash,
+    key: &[u8; KEY],
+) {
+    // As above.
+    let _ = table.entry(hash, key, NOW).insert(&[&value::<KEY, VALUE>(key)], ItemMeta::default());
 }
 
 fn put<'a>(hash: KeyHash, key: &'a [u8], value: &'a [u8]) -> Put<'a> {

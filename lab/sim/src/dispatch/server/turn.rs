@@ -5,7 +5,7 @@ mod lockstep;
 
 use minos_base::limits::{BURST_MAX, PACKET_BYTES};
 use minos_sched::{
-    Drains, LargeOrder, Place, Portion, Seen, Step, Threshold, WorkerId, WorkerSet, next_step, owes_small,
+    Drains, LargeOrder, Place, Portion, Seen, Step, Threshold, WorkerId, WorkerSet, next_step,
 };
 
 use super::{Event, Server};
@@ -147,13 +147,8 @@ impl Server<'_> {
 
     /// The state that `worker` has seen in its turn. Begins a turn if none is under way.
     fn seen(&self, worker: WorkerId) -> Seen {
-        let Worker { seen, held, spent_small, spent_large, .. } = &self.workers[worker.index()];
-        let permille = self.duty(worker).small_permille;
-        let begin = || Seen {
-            ring_is_empty: self.rings[worker.index()].is_empty(),
-            owes_small: permille.is_some_and(|permille| owes_small(*spent_small, *spent_large, permille)),
-            ..Seen::default()
-        };
+        let Worker { seen, held, .. } = &self.workers[worker.index()];
+        let begin = || Seen { ring_is_empty: self.rings[worker.index()].is_empty(), ..Seen::default() };
         Seen { holds_large: !held.is_empty(), ..seen.unwrap_or_else(begin) }
     }
 
@@ -165,7 +160,7 @@ impl Server<'_> {
             Step::Collect => self.collect(worker),
             Step::Draw => self.draw(worker),
             Step::Slice => self.slice(worker),
-            Step::Repay | Step::Help => self.help(worker),
+            Step::Help => self.help(worker),
             Step::Relieve => self.relieve(worker),
         }
     }
@@ -406,11 +401,10 @@ impl Server<'_> {
         let slice = if in_slices { self.costs.per_slice } else { 0 };
         let moving = slice + self.costs.send(&request, bytes);
         let ticks = ticks + call + moving;
-        let (is_moved, is_small) = (self.is_moved(&request), request.class <= self.policy.plan().threshold);
+        let is_moved = self.is_moved(&request);
         let state = &mut self.workers[worker.index()];
         state.moving += if is_moved { moving } else { 0 };
         state.load.packets += packets(bytes);
-        *(if is_small { &mut state.spent_small } else { &mut state.spent_large }) += ticks;
         let bytes_left = bytes_left - bytes;
         self.after(worker, ticks, Doing::Served { request, bytes, bytes_left, in_slices });
     }

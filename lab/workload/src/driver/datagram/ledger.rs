@@ -250,6 +250,9 @@ impl<'a> Ledger<'a> {
                 return Some(slot);
             } else {
                 recorder.lost(request.intended_ns);
+                // Newer items are read all the same.
+                let inserts = request.operations.iter().filter(|operation| operation.kind == OpKind::Insert);
+                self.inserts_answered.extend(inserts.map(|operation| operation.item));
                 self.give_back(slot);
             }
         }

@@ -10,7 +10,7 @@ use std::{
 
 use minos_base::VALUE_BYTES_MAX;
 use minos_client::{
-    Config, Error, OPERATIONS_MAX, Outcome as Answer, QueueBy, Request, Verb,
+    Config, Error, OPERATIONS_MAX, OnceFor, Outcome as Answer, QueueBy, Request, Verb,
     core::{Completion, Core},
 };
 use minos_net::{
@@ -194,6 +194,7 @@ impl<'a, P: Port> NativeLink<'a, P> {
             Err(Error::TimedOut { .. }) => return Outcome::Lost,
             Ok(Answer::NotStored | Answer::Exists) => ErrorKind::NotStored,
             Err(Error::Busy) => ErrorKind::Busy,
+            Err(Error::NotOwner) => ErrorKind::NotOwner,
             Err(Error::NoMemory | Error::TooLarge { .. }) => ErrorKind::Server,
             Err(Error::Key { .. } | Error::BadRequest | Error::Unsupported) => ErrorKind::Client,
             Ok(Answer::Text(_)) | Err(_) => ErrorKind::Protocol,
@@ -305,7 +306,8 @@ pub(in crate::driver) fn open_ports(
     }
 }
 
-/// Requests are repeated only while a data set is loaded; transfers are repaired. A client's limits are lifted.
+/// Requests are repeated only while a data set is loaded; transfers are repaired. A client's limits are lifted, also that
+/// on writes by their numbers.
 fn config(server: SocketAddr, port: &impl Port, terms: Terms, queue_by: QueueBy) -> Config {
     let is_open = terms.repeats == 0;
     Config::new()
@@ -318,6 +320,7 @@ fn config(server: SocketAddr, port: &impl Port, terms: Terms, queue_by: QueueBy)
         .transfers_max(OPERATIONS_MAX)
         .refetches_max(u32::MAX)
         .queue_by(queue_by)
+        .once_for(OnceFor::NotIdempotent)
 }
 
 /// Bytes of payload that the path from `port` to the server carries.

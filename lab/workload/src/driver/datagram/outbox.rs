@@ -10,15 +10,25 @@ use minos_net::{
 /// Maximum ratio of the lengths in a padded train. A datagram beyond it begins the next train.
 const PADDED_TO_MAX: usize = 4;
 
+/// Where the header of a native datagram names its queue.
+const QUEUE_AT: usize = 6;
+
 /// A composed datagram at `begin..end` of the outbox's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Datagram {
     peer: SocketAddr,
+    /// The queue that its header names; 0 if the protocol has none.
+    queue: u16,
     begin: usize,
     end: usize,
 }
 
 impl Datagram {
+    /// Where it goes. Queues may share a port, and the kernel steers a train by its first datagram.
+    fn end_of_way(&self) -> (SocketAddr, u16) {
+        (self.peer, self.queue)
+    }
+
     fn bytes(&self) -> usize {
         self.end - self.begin
     }
@@ -48,7 +58,9 @@ impl Outbox {
     /// Ends a datagram for `peer`: the bytes appended since the last call.
     pub(super) fn end_datagram(&mut self, peer: SocketAddr) {
         let begin = self.datagrams.last().map_or(0, |datagram| datagram.end);
-        self.datagrams.push(Datagram { peer, begin, end: self.bytes.len() });
+        let named = self.bytes[begin..].get(QUEUE_AT..QUEUE_AT + 2).filter(|_| self.pads);
+        let queue = named.map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+        self.datagrams.push(Datagram { peer, queue, begin, end: self.bytes.len() });
     }
 
     /// Adds a finished train for `peer`, which leaves with the next [`Outbox::send`] or before.
@@ -68,10 +80,10 @@ impl Outbox {
 
     /// Sends all datagrams, those for one peer in trains of equal segments.
     pub(super) fn send(&mut self, port: &impl Port) {
-        let peer = self.datagrams.first().map(|datagram| datagram.peer);
-        if !self.datagrams.iter().all(|datagram| Some(datagram.peer) == peer) {
-            // A stable sort: datagrams for one peer keep their order.
-            self.datagrams.sort_by_key(|datagram| datagram.peer);
+        let first = self.datagrams.first().map(Datagram::end_of_way);
+        if !self.datagrams.iter().all(|datagram| Some(datagram.end_of_way()) == first) {
+            // A stable sort: datagrams for one queue keep their order.
+            self.datagrams.sort_by_key(Datagram::end_of_way);
         }
         let mut rest = &self.datagrams[..];
         while !rest.is_empty() {
@@ -104,13 +116,14 @@ impl Outbox {
 /// Number of leading datagrams that form one train, and the bytes of its segments.
 fn train(datagrams: &[Datagram], pads: bool) -> (usize, usize) {
     let padded_to_max = if pads { PADDED_TO_MAX } else { 1 };
-    let peer = datagrams[0].peer;
+    let first = datagrams[0].end_of_way();
     let (mut least, mut most, mut count) = (usize::MAX, 0, 0);
     for datagram in datagrams.iter().take(TRAIN_SEGMENTS_MAX) {
         let bytes = datagram.bytes();
         let (shortest, longest) = (least.min(bytes), most.max(bytes));
         let is_even = shortest * padded_to_max >= longest;
-        if datagram.peer != peer || !is_even || longest * (count + 1) > TRAIN_BYTES_MAX.max(longest) {
+        if datagram.end_of_way() != first || !is_even || longest * (count + 1) > TRAIN_BYTES_MAX.max(longest)
+        {
             break;
         }
         (least, most, count) = (shortest, longest, count + 1);
@@ -190,7 +203,7 @@ mod tests {
                 .iter()
                 .map(|bytes| {
                     begin += bytes;
-                    Datagram { peer, begin: begin - bytes, end: begin }
+                    Datagram { peer, queue: 0, begin: begin - bytes, end: begin }
                 })
                 .collect();
             (train(&datagrams, true), train(&datagrams, false))
@@ -199,5 +212,7 @@ mod tests {
         assert_eq!(of(&[1448; 100]).0, (TRAIN_BYTES_MAX / 1448, 1448));
         assert_eq!(of(&[100, 120, 400, 401]), ((3, 400), (1, 100)));
         assert_eq!(of(&[65_200, 10]).0, (1, 65_200));
+        let to = |queue| Datagram { peer, queue, begin: 0, end: 80 };
+        assert_eq!(train(&[to(0), to(0), to(1), to(0)], true), (2, 80));
     }
 }

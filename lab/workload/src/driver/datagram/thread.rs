@@ -9,6 +9,7 @@ use super::{Link, Moment};
 use crate::{
     Op, OpKind,
     driver::{
+        clock::RunClock,
         recorder::Recorder,
         schedule::{Feed, NO_EVENTS, Pace, Schedule, Timing},
         thread::SENDS_PER_TURN_MAX,
@@ -34,11 +35,10 @@ pub(in crate::driver) struct DatagramThread<'a, L: Link<'a>> {
 impl<'a, L: Link<'a>> DatagramThread<'a, L> {
     pub(in crate::driver) fn new(
         schedule: Schedule<'a>,
-        mut links: Vec<L>,
+        links: Vec<L>,
         recorder: Recorder,
     ) -> io::Result<Self> {
-        for (number, link) in links.iter_mut().enumerate() {
-            link.begin(&schedule.clock);
+        for (number, link) in links.iter().enumerate() {
             schedule.watch(link.socket(), number)?;
         }
         let mut feed_of = vec![0; links.len()];
@@ -51,8 +51,9 @@ impl<'a, L: Link<'a>> DatagramThread<'a, L> {
     }
 
     /// Drives until time is up and returns the measurements. Adds answered operations to `progress`.
-    pub(in crate::driver) fn drive(mut self, progress: &AtomicU64) -> io::Result<Recorder> {
-        self.schedule.wait_for_start();
+    pub(in crate::driver) fn drive(mut self, clock: RunClock, progress: &AtomicU64) -> io::Result<Recorder> {
+        self.links.iter_mut().for_each(|link| link.begin(&clock));
+        self.schedule.begin(clock);
         let mut counted = 0;
         loop {
             match self.schedule.orders.timing {

@@ -5,12 +5,7 @@ mod args;
 mod driver;
 mod report;
 
-use std::{
-    fmt,
-    path::PathBuf,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fmt, path::PathBuf, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use minos_base::seeded_stream;
@@ -18,9 +13,12 @@ use minos_device::{Device, FileOptions, MemoryOptions, ServiceTime};
 
 pub(super) use args::DeviceArgs;
 
-use super::{BenchArgs, emit_either};
+use super::{
+    BenchArgs, emit_either,
+    team::{Team, Times},
+};
 use driver::{Driver, Tally, Window, Work};
-use report::{DeviceReport, Times};
+use report::DeviceReport;
 
 /// Blocks of the device in memory, as in the paper.
 const MEMORY_BLOCK_BYTES: u32 = 512;
@@ -85,8 +83,7 @@ pub(in crate::lab) fn measure(device: &Device, point: &Point) -> Result<Measured
         spins: false,
         must_register: false,
     };
-    let (begin, warmup, drain) = (Instant::now(), duration / 4, Duration::from_secs(10));
-    let window = Window { begin, warmup, duration, drain };
+    let window = Window { warmup: duration / 4, duration, drain: Duration::from_secs(10) };
     let load = Load { work, window, threads, cpus: &[], seed };
     let (tallies, (user, system)) = load.run(device)?;
     let errors: u64 = tallies.iter().flat_map(|tally| tally.errors.values()).sum();
@@ -157,7 +154,7 @@ pub(super) fn run(args: &BenchArgs, target: &DeviceTarget) -> Result<()> {
     let work =
         Work { request_bytes, width, depth, read_share, flush_every, vectors_per_s, spins, must_register };
     let (warmup, duration, drain) = (args.warmup_time(), args.measured_time(), args.drain_time());
-    let window = Window { begin: Instant::now(), warmup, duration, drain };
+    let window = Window { warmup, duration, drain };
     let load = Load { work, window, threads, cpus: args.cpus(), seed: args.seed };
     let plan = Plan { target, load, rate };
     let (tallies, spent) = plan.load.run(&device)?;
@@ -196,29 +193,13 @@ fn open(args: &BenchArgs, target: &DeviceTarget, request_bytes: u64) -> Result<D
 impl Load<'_> {
     /// Runs all threads; returns their results and the processor time of the window.
     fn run(&self, device: &Device) -> Result<(Vec<Tally>, Times)> {
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads)
-                .map(|number| {
-                    scope.spawn(move || {
-                        self.pin(number)?;
-                        let rng = seeded_stream(self.seed, number as u64);
-                        Driver::new(device, self.work, self.window, rng)?.run()
-                    })
-                })
-                .collect();
-            let at = |offset: Duration| {
-                thread::sleep((self.window.begin + offset).saturating_duration_since(Instant::now()));
-                minos_net::processor_time()
-            };
-            let (before, after) = (at(self.window.warmup), at(self.window.warmup + self.window.duration));
-            let tallies = threads.into_iter().map(|thread| thread.join().expect("no thread panics"));
-            let tallies = tallies.collect::<Result<_>>()?;
-            Ok((tallies, (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1))))
-        })
-    }
-
-    fn pin(&self, thread: usize) -> Result<()> {
-        let Some(cpu) = self.cpus.get(thread % self.cpus.len().max(1)) else { return Ok(()) };
-        minos_net::pin_to(*cpu).with_context(|| format!("--pin {cpu}"))
+        let Window { warmup, duration, .. } = self.window;
+        Team { threads: self.threads, cpus: self.cpus, warmup, duration }.run(
+            |number| {
+                let rng = seeded_stream(self.seed, number as u64);
+                Driver::new(device, self.work, self.window, rng)
+            },
+            Driver::run,
+        )
     }
 }

@@ -8,7 +8,10 @@ use minos_workload::{DriverShare, Latencies, LatencyReport, Quantiles, Report};
 use serde::Serialize;
 
 use super::{Plan, driver::Tally};
-use crate::lab::bench::table::{kinds, micros, number, numbers_table};
+use crate::lab::bench::{
+    table::{kinds, micros, number, numbers_table},
+    team::Times,
+};
 
 /// The common report, and the figures of a device.
 #[derive(Debug, Serialize)]
@@ -52,9 +55,6 @@ struct Figures {
     system_us_per_request: f64,
     iops_per_core: f64,
 }
-
-/// Processor time in user mode and in the kernel.
-pub(super) type Times = (Duration, Duration);
 
 impl DeviceReport {
     pub(super) fn of(plan: &Plan<'_>, device: &Device, tallies: &[Tally], spent: Times) -> Self {

@@ -4,15 +4,15 @@ use clap::{Args, ValueEnum};
 use minos_base::{SizeText, limits::BURST_MAX};
 use minos_engine::{Backing, StoreConfig};
 
-use crate::serve::{Evict, parse_backing};
+use crate::serve::{AccessMode, Evict, parse_backing};
 
 /// Options of a table within the process.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "With --target inproc://cache or inproc://store")]
 pub(in crate::lab::bench) struct InprocArgs {
-    /// Access mode: which threads may touch a partition [default: crew].
+    /// Access mode: which threads may touch a partition; with erew and crew each thread owns some [default: crew].
     #[arg(long, value_enum, value_name = "MODE")]
-    pub(super) access: Option<AccessArg>,
+    pub(super) access: Option<AccessMode>,
 
     /// Keys of a burst that are fetched from memory together; 1 fetches none ahead [default: 32].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=BURST_MAX as u64))]
@@ -26,7 +26,7 @@ pub(in crate::lab::bench) struct InprocArgs {
     #[arg(long, value_name = "KIND", value_parser = parse_backing)]
     pub(super) backing: Option<Backing>,
 
-    /// Partitions of each table, a power of two [default: by the memory].
+    /// Partitions of the table, a power of two [default: by the memory].
     #[arg(long, value_name = "N")]
     pub(super) partitions: Option<u32>,
 
@@ -37,18 +37,6 @@ pub(in crate::lab::bench) struct InprocArgs {
     /// When keys are hashed [default: before].
     #[arg(long, value_enum, value_name = "WHEN")]
     pub(super) hash: Option<HashArg>,
-}
-
-/// Access modes: which threads may touch a partition (MICA §4.1.2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub(in crate::lab) enum AccessArg {
-    /// One thread: each has a table with its share of the keys
-    Erew,
-    /// Any thread reads, one writes: each has its share of the keys to write
-    #[default]
-    Crew,
-    /// Any thread reads and writes
-    Crcw,
 }
 
 /// When keys are hashed.

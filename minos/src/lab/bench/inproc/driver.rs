@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 use minos_base::{KeyHash, limits::BURST_MAX};
-use minos_engine::{Get, ItemMeta, ItemView, Put};
+use minos_engine::{Access, Engine, Get, ItemMeta, ItemView, Mode, Put};
 
 use super::{
     script::{Lines, PutOf},
-    seat::{NOW, Seat},
+    seat::NOW,
 };
 
 /// Bursts between two clock reads. The first of them is also timed alone.
@@ -49,9 +49,9 @@ impl Tally {
     }
 }
 
-/// A thread and its seat.
-pub(super) struct Driver<'a, S> {
-    seat: &'a mut S,
+/// A thread and its table.
+pub(super) struct Driver<'a, M: Mode, A: Access> {
+    engine: &'a Engine<M, A>,
     lines: &'a Lines<'a>,
     manner: Manner,
     next: Place,
@@ -105,12 +105,12 @@ impl Values {
     }
 }
 
-impl<'a, S: Seat> Driver<'a, S> {
-    pub(super) fn new(seat: &'a mut S, lines: &'a Lines<'a>, manner: Manner) -> Self {
+impl<'a, M: Mode, A: Access> Driver<'a, M, A> {
+    pub(super) fn new(engine: &'a Engine<M, A>, lines: &'a Lines<'a>, manner: Manner) -> Self {
         let value_bytes_max = lines.puts.iter().map(|put| put.value_bytes).max().unwrap_or(0);
         let scratch = Scratch { differences: vec![0; lines.width], ..Scratch::default() };
         let values = Values::new(value_bytes_max);
-        Self { seat, lines, manner, next: Place::default(), values, scratch, tally: Tally::default() }
+        Self { engine, lines, manner, next: Place::default(), values, scratch, tally: Tally::default() }
     }
 
     /// Runs for `duration`, and returns the results of that time.
@@ -155,7 +155,7 @@ impl<'a, S: Seat> Driver<'a, S> {
     /// Prefetches the buckets of the PUTs, so that they arrive while the GETs are executed.
     #[inline]
     fn look_ahead(&mut self, puts: &[PutOf<'_>]) {
-        let engine = self.seat.engine();
+        let engine = self.engine;
         self.scratch.put_hashes.clear();
         for put in puts {
             let hash = if self.manner.hashes_inline { engine.hash(put.key) } else { put.hash };
@@ -169,7 +169,7 @@ impl<'a, S: Seat> Driver<'a, S> {
     #[inline]
     fn get(&mut self, gets: &'a [Get<'a>]) {
         let Scratch { gets: hashed, value, differences, .. } = &mut self.scratch;
-        let engine = self.seat.engine();
+        let engine = self.engine;
         let gets = if self.manner.hashes_inline {
             hashed.clear();
             hashed.extend(gets.iter().map(|get| Get { hash: engine.hash(get.key), key: get.key }));
@@ -204,7 +204,8 @@ impl<'a, S: Seat> Driver<'a, S> {
                 *slot = Put { hash: *hash, key: put.key, value: &value[..put.value_bytes], ..nothing };
             }
             let mut refused = 0;
-            self.seat.put_many(&burst[..puts.len()], |_, is_stored| refused += u64::from(!is_stored));
+            self.engine
+                .put_many(&burst[..puts.len()], NOW, |_, stored| refused += u64::from(stored.is_err()));
             self.tally.refused += refused;
         }
     }
@@ -236,26 +237,28 @@ fn difference_by_copy(item: &ItemView<'_>, hash: KeyHash, value: &mut Vec<u8>) -
 
 #[cfg(test)]
 mod tests {
-    use minos_engine::{StoreConfig, StoreMode};
+    use minos_engine::{Erew, Store, StoreConfig};
     use minos_workload::{Shape, Workload};
 
-    use super::super::{load::load, script::Script, seat::Alone};
+    use super::super::{load::load, script::Script, seat::Seat};
     use super::*;
 
     const MANNER: Manner = Manner { hashes_inline: false, prefetches: true };
 
     /// The results after `change` was applied to the most popular item.
-    fn tally_after(change: impl FnOnce(&mut Alone<StoreMode>, KeyHash, &[u8])) -> Tally {
+    fn tally_after(change: impl FnOnce(&Store<Erew>, KeyHash, &[u8])) -> Tally {
         let shape = Shape { keys: Some(100), get_ratio: Some(1.0), ..Shape::default() };
         let workload = Workload::open("mica-tiny", &shape, 1).unwrap();
-        let mut seats = Alone::<StoreMode>::arrange(&StoreConfig::new(4 << 20), 1).unwrap();
-        load(&mut seats[0], &workload);
-        let script = Script::draw(&seats[0], &workload, (0, 1), 16).unwrap();
+        let engine = Store::<Erew>::create(&StoreConfig::new(4 << 20)).unwrap();
+        engine.take_up(0);
+        let seat = Seat { engine: &engine, number: 0, seats: 1 };
+        load(&seat, &workload);
+        let script = Script::draw(&seat, &workload, Duration::ZERO, 16).unwrap();
         let mut key = Vec::new();
         workload.write_key(0, &mut key);
-        let hash = seats[0].engine().hash(&key);
-        change(&mut seats[0], hash, &key);
-        Driver::new(&mut seats[0], &script.lines(), MANNER).run(Duration::ZERO)
+        let hash = engine.hash(&key);
+        change(&engine, hash, &key);
+        Driver::new(&engine, &script.lines(), MANNER).run(Duration::ZERO)
     }
 
     #[test]
@@ -263,10 +266,10 @@ mod tests {
         let whole = tally_after(|_, _, _| ());
         assert_eq!((whole.misses, whole.wrong), (0, 0));
         assert_eq!((whole.gets, whole.operations), (16 * 1024, 16 * 1024));
-        let lost = tally_after(|seat, hash, key| assert!(seat.entry(hash, key).remove()));
+        let lost = tally_after(|engine, hash, key| assert!(engine.entry(hash, key, NOW).remove()));
         assert!(lost.misses > 100 && lost.wrong == 0, "{lost:?}");
-        let changed = tally_after(|seat, hash, key| {
-            seat.entry(hash, key).insert(&[b"another!"], ItemMeta::default()).unwrap();
+        let changed = tally_after(|engine, hash, key| {
+            engine.entry(hash, key, NOW).insert(&[b"another!"], ItemMeta::default()).unwrap();
         });
         assert!(changed.wrong > 100 && changed.misses == 0, "{changed:?}");
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use minos_base::{KeyHash, limits::BURST_MAX};
-use minos_engine::ItemMeta;
+use minos_engine::{Access, Engine, ItemMeta, Mode};
 use minos_workload::Workload;
 
 use super::seat::{NOW, Seat};
@@ -43,34 +43,34 @@ impl Extent {
         extent
     }
 
-    /// Memory for `items` items in `tables` tables: no store refuses one of them, and a cache keeps nearly all.
-    pub(super) fn memory_bytes(&self, items: u64, tables: u64) -> u64 {
+    /// Memory for `items` items: no store refuses one of them, and a cache keeps nearly all.
+    pub(super) fn memory_bytes(&self, items: u64) -> u64 {
         // An eighth of a cache is reserved for large values; the rest allows for fragmentation.
         let items_bytes = (self.bytes + items * OVERHEAD_BYTES) * 4 / 3;
-        items_bytes + tables * (SPARE_BYTES + 4 * self.value_bytes_max)
+        items_bytes + SPARE_BYTES + 4 * self.value_bytes_max
     }
 }
 
 /// Stores this seat's share of the items, marked as fetched: their first reads then write nothing.
-pub(super) fn load<S: Seat>(seat: &mut S, workload: &Workload) -> Loaded {
+pub(super) fn load<M: Mode, A: Access>(seat: &Seat<'_, M, A>, workload: &Workload) -> Loaded {
     let mut loaded = Loaded::default();
     let mut waiting = Waiting::default();
     for item in 0..workload.item_count() {
         let start = waiting.keys.len();
         workload.write_key(item, &mut waiting.keys);
-        let hash = seat.engine().hash(&waiting.keys[start..]);
+        let hash = seat.engine.hash(&waiting.keys[start..]);
         if !seat.loads(hash) {
             waiting.keys.truncate(start);
             continue;
         }
-        seat.engine().prefetch_bucket(hash);
+        seat.engine.prefetch_bucket(hash);
         let key = start..waiting.keys.len();
         waiting.items.push((hash, key, workload.value_bytes(item) as usize));
         if waiting.items.len() == BURST_MAX {
-            waiting.store(seat, &mut loaded);
+            waiting.store(seat.engine, &mut loaded);
         }
     }
-    waiting.store(seat, &mut loaded);
+    waiting.store(seat.engine, &mut loaded);
     loaded
 }
 
@@ -84,13 +84,13 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn store<S: Seat>(&mut self, seat: &mut S, loaded: &mut Loaded) {
+    fn store<M: Mode, A: Access>(&mut self, engine: &Engine<M, A>, loaded: &mut Loaded) {
         for (hash, key, value_bytes) in self.items.drain(..) {
             self.value.resize(value_bytes, b'm');
             // As in the driver, a value begins with the hash of its key.
             let marked = value_bytes.min(8);
             self.value[..marked].copy_from_slice(&hash.0.to_le_bytes()[..marked]);
-            let mut entry = seat.entry(hash, &self.keys[key]);
+            let mut entry = engine.entry(hash, &self.keys[key], NOW);
             loaded.items += 1;
             match entry.insert(&[&self.value], ItemMeta::default()) {
                 Ok(_) => entry.mark_fetched(NOW),

@@ -15,19 +15,19 @@ use std::{sync::Barrier, thread, time::Duration};
 
 use anyhow::{Context, Result, bail, ensure};
 use minos_base::{SizeText, limits::BURST_MAX};
-use minos_engine::{CacheMode, StoreConfig, StoreMode};
+use minos_engine::{Access, CacheMode, Crcw, Crew, Engine, Erew, Mode, StoreConfig, StoreMode};
 use minos_workload::Workload;
 
-pub(in crate::lab) use args::AccessArg;
 pub(super) use args::InprocArgs;
 
-use super::{BenchArgs, emit_either, target::Table};
+use super::{BenchArgs, emit_either, target::Table, team::pin};
+use crate::serve::AccessMode;
 use args::HashArg;
 use driver::{Driver, Manner, Tally};
 use load::{Extent, Loaded};
 use report::{InprocReport, TableStats};
 use script::Script;
-use seat::{Alone, Owning, Seat, Sharing};
+use seat::Seat;
 
 /// The parameters of a run, except the modes of the table.
 struct Plan<'a> {
@@ -45,20 +45,13 @@ struct Plan<'a> {
 /// Runs the benchmark and prints the report. It is an error if the table lost or changed a value.
 pub(super) fn run(args: &BenchArgs, table: Table) -> Result<()> {
     args.check_inproc()?;
-    let threads = args.thread_count();
-    let access = args.inproc.access.unwrap_or_default();
-    ensure!(
-        access != AccessArg::Erew || threads.is_power_of_two(),
-        "--threads {threads}: with --access erew the number must be a power of two, such as {}, because bits of a \
-         key's hash choose its thread",
-        threads.next_power_of_two()
-    );
+    let access = args.inproc.access.unwrap_or(AccessMode::Crew);
     ensure!(
         table == Table::Cache || args.inproc.evict.is_none(),
         "--evict: a store evicts nothing; it goes with --target inproc://cache"
     );
-    let workload = Workload::open(&args.workload, &args.shape(), args.seed)?;
-    let plan = Plan::new(args, table, access, &workload);
+    let workload = Workload::open(&args.workload, &args.shape(), args.seed)?.with_draw(args.draw);
+    let plan = Plan::new(args, table, &workload);
     let report = plan.run_with(access)?;
     emit_either(args.json, &report, &report.to_string())?;
     report.judge(table)
@@ -68,9 +61,8 @@ pub(super) fn run(args: &BenchArgs, table: Table) -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lab) struct TablePoint<'a> {
     pub(in crate::lab) table: Table,
-    pub(in crate::lab) access: AccessArg,
+    pub(in crate::lab) access: AccessMode,
     pub(in crate::lab) workload: &'a Workload,
-    /// With [`AccessArg::Erew`] a power of two.
     pub(in crate::lab) threads: usize,
     /// One for each thread, or none: where the system puts them.
     pub(in crate::lab) cpus: &'a [usize],
@@ -83,7 +75,7 @@ pub(in crate::lab) struct TablePoint<'a> {
 /// There is no memory for all items, or the table lost or changed a value.
 pub(in crate::lab) fn measure_table(point: &TablePoint<'_>) -> Result<Vec<f64>> {
     let &TablePoint { table, access, workload, threads, cpus, duration } = point;
-    let config = InprocArgs::default().table_config(workload, threads, access);
+    let config = InprocArgs::default().table_config(workload, threads);
     let manner = Manner { hashes_inline: false, prefetches: true };
     let (width, warmup) = (BURST_MAX, duration / 4);
     let plan = Plan { workload, table, config, threads, width, manner, cpus, warmup, duration };
@@ -93,20 +85,20 @@ pub(in crate::lab) fn measure_table(point: &TablePoint<'_>) -> Result<Vec<f64>> 
 }
 
 impl InprocArgs {
-    /// The configuration of the tables: with [`AccessArg::Erew`] each thread has its own.
-    fn table_config(&self, workload: &Workload, threads: usize, access: AccessArg) -> StoreConfig {
-        let tables = if access == AccessArg::Erew { threads as u64 } else { 1 };
+    /// The configuration of a table that `threads` threads share.
+    fn table_config(&self, workload: &Workload, threads: usize) -> StoreConfig {
         let extent = Extent::of(workload);
-        let room = extent.memory_bytes(workload.item_count(), tables);
+        let room = extent.memory_bytes(workload.item_count());
         let memory_bytes = self.memory.map_or(room, |memory| memory.0);
-        StoreConfig { value_bytes_max: extent.value_bytes_max.max(1), ..self.store_config(memory_bytes) }
+        let (owners, value_bytes_max) = (threads as u32, extent.value_bytes_max.max(1));
+        StoreConfig { owners, value_bytes_max, ..self.store_config(memory_bytes) }
     }
 }
 
 impl<'a> Plan<'a> {
-    fn new(args: &'a BenchArgs, table: Table, access: AccessArg, workload: &'a Workload) -> Self {
+    fn new(args: &'a BenchArgs, table: Table, workload: &'a Workload) -> Self {
         let threads = args.thread_count();
-        let config = args.inproc.table_config(workload, threads, access);
+        let config = args.inproc.table_config(workload, threads);
         let manner = Manner {
             hashes_inline: args.inproc.hash == Some(HashArg::Inline),
             prefetches: config.prefetch_depth > 1,
@@ -124,64 +116,59 @@ impl<'a> Plan<'a> {
         }
     }
 
-    fn run_with(&self, access: AccessArg) -> Result<InprocReport> {
+    fn run_with(&self, access: AccessMode) -> Result<InprocReport> {
         match (self.table, access) {
-            (Table::Cache, AccessArg::Erew) => self.run::<Alone<CacheMode>>(),
-            (Table::Cache, AccessArg::Crew) => self.run::<Owning<CacheMode>>(),
-            (Table::Cache, AccessArg::Crcw) => self.run::<Sharing<CacheMode>>(),
-            (Table::Store, AccessArg::Erew) => self.run::<Alone<StoreMode>>(),
-            (Table::Store, AccessArg::Crew) => self.run::<Owning<StoreMode>>(),
-            (Table::Store, AccessArg::Crcw) => self.run::<Sharing<StoreMode>>(),
+            (Table::Cache, AccessMode::Erew) => self.run::<CacheMode, Erew>(),
+            (Table::Cache, AccessMode::Crew) => self.run::<CacheMode, Crew>(),
+            (Table::Cache, AccessMode::Crcw) => self.run::<CacheMode, Crcw>(),
+            (Table::Store, AccessMode::Erew) => self.run::<StoreMode, Erew>(),
+            (Table::Store, AccessMode::Crew) => self.run::<StoreMode, Crew>(),
+            (Table::Store, AccessMode::Crcw) => self.run::<StoreMode, Crcw>(),
         }
     }
 
-    fn run<S: Seat>(&self) -> Result<InprocReport> {
+    fn run<M: Mode, A: Access>(&self) -> Result<InprocReport> {
         let memory = SizeText(self.config.memory_bytes);
-        let mut seats =
-            S::arrange(&self.config, self.threads).with_context(|| format!("--memory {memory}"))?;
-        let prepared = self.in_threads(&mut seats, |thread, seat| {
-            let loaded = load::load(seat, self.workload);
-            Ok((loaded, Script::draw(seat, self.workload, (thread, self.threads), self.width)?))
+        let engine = Engine::<M, A>::create(&self.config).with_context(|| format!("--memory {memory}"))?;
+        let time = self.warmup + self.duration;
+        let prepared = self.in_threads(&engine, |seat| {
+            Ok((load::load(seat, self.workload), Script::draw(seat, self.workload, time, self.width)?))
         })?;
         let (loads, scripts): (Vec<_>, Vec<_>) = prepared.into_iter().unzip();
         check_load(&loads, self.table, memory)?;
         let ready = Barrier::new(self.threads);
-        let tallies = self.in_threads(&mut seats, |thread, seat| {
-            let lines = scripts[thread].lines();
-            let mut driver = Driver::new(seat, &lines, self.manner);
+        let tallies = self.in_threads(&engine, |seat| {
+            let lines = scripts[seat.number].lines();
+            let mut driver = Driver::new(seat.engine, &lines, self.manner);
             ready.wait();
             driver.run(self.warmup);
             Ok(driver.run(self.duration))
         })?;
-        Ok(InprocReport::of(self, TableStats::of(&seats), tallies))
+        Ok(InprocReport::of(self, TableStats::of(&engine), tallies))
     }
 
-    /// Runs `f` for each seat in a thread of its own.
-    fn in_threads<S: Seat, T: Send>(
+    /// Runs `f` for each seat in a thread of its own, which owns the seat's partitions meanwhile.
+    fn in_threads<M: Mode, A: Access, T: Send>(
         &self,
-        seats: &mut [S],
-        f: impl Fn(usize, &mut S) -> Result<T> + Sync,
+        engine: &Engine<M, A>,
+        f: impl Fn(&Seat<'_, M, A>) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
         let f = &f;
         thread::scope(|scope| {
-            let threads: Vec<_> = seats
-                .iter_mut()
-                .enumerate()
-                .map(|(number, seat)| {
+            let threads: Vec<_> = (0..self.threads)
+                .map(|number| {
                     scope.spawn(move || {
-                        self.pin(number)?;
-                        f(number, seat)
+                        pin(self.cpus, number)?;
+                        engine.take_up(number);
+                        let result = f(&Seat { engine, number, seats: self.threads });
+                        engine.give_up(number);
+                        result
                     })
                 })
                 .collect();
             let results = threads.into_iter().map(|thread| thread.join().expect("no thread panics"));
             results.collect()
         })
-    }
-
-    fn pin(&self, thread: usize) -> Result<()> {
-        let Some(cpu) = self.cpus.get(thread % self.cpus.len().max(1)) else { return Ok(()) };
-        minos_net::pin_to(*cpu).with_context(|| format!("--pin {cpu}"))
     }
 }
 

@@ -5,11 +5,11 @@ use std::fmt;
 use anyhow::{Result, ensure};
 use comfy_table::Cell;
 use minos_base::SizeText;
-use minos_engine::{Access, Mode, StoreStats};
+use minos_engine::{Access, Engine, Mode};
 use minos_workload::{DriverShare, LatencyReport, Quantiles, Report};
 use serde::Serialize;
 
-use super::{Plan, Tally, seat::Seat};
+use super::{Plan, Tally};
 use crate::lab::bench::{
     table::{number, numbers_table},
     target::Table,
@@ -56,8 +56,8 @@ struct ThreadReport {
     misses: u64,
 }
 
-/// Sums over all tables.
-#[derive(Clone, Debug, Default, Serialize)]
+/// The table, and its own statistics.
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct TableStats {
     #[serde(skip)]
     mode: &'static str,
@@ -88,37 +88,32 @@ pub(super) struct TableStats {
 }
 
 impl TableStats {
-    /// Sums over the tables of `seats`; a shared table counts once.
-    pub(super) fn of<S: Seat>(seats: &[S]) -> Self {
-        let tables = if S::Access::IS_SHARED { &seats[..seats.len().min(1)] } else { seats };
-        let mut sum = Self { mode: S::Mode::NAME, access: S::Access::NAME, ..Self::default() };
-        for seat in tables {
-            sum.partitions += seat.engine().partitions();
-            seat.engine().backing_text().clone_into(&mut sum.backing);
-            sum.add(&seat.engine().stats());
+    pub(super) fn of<M: Mode, A: Access>(engine: &Engine<M, A>) -> Self {
+        let stats = engine.stats();
+        Self {
+            mode: M::NAME,
+            access: A::NAME,
+            backing: engine.backing_text().to_owned(),
+            partitions: engine.partitions(),
+            memory_bytes: stats.memory_bytes,
+            items: stats.items,
+            item_bytes: stats.item_bytes(),
+            used_bytes: stats.used_bytes,
+            index_bytes: stats.index_bytes,
+            buckets: stats.buckets,
+            spare_buckets: stats.spare_buckets,
+            chain_buckets_max: stats.chain_buckets_max,
+            read_retries: stats.read_retries,
+            read_fallbacks: stats.read_fallbacks,
+            out_of_memory: stats.out_of_memory,
+            evictions_log: stats.evictions_log,
+            evictions_index: stats.evictions_index,
+            evictions_large: stats.evictions_large,
+            reinserted: stats.reinserted,
+            log_bytes: stats.log_bytes,
+            log_capacity_bytes: stats.log_capacity_bytes,
+            extents: stats.extents,
         }
-        sum
-    }
-
-    fn add(&mut self, stats: &StoreStats) {
-        self.memory_bytes += stats.memory_bytes;
-        self.items += stats.items;
-        self.item_bytes += stats.item_bytes();
-        self.used_bytes += stats.used_bytes;
-        self.index_bytes += stats.index_bytes;
-        self.buckets += stats.buckets;
-        self.spare_buckets += stats.spare_buckets;
-        self.chain_buckets_max = self.chain_buckets_max.max(stats.chain_buckets_max);
-        self.read_retries += stats.read_retries;
-        self.read_fallbacks += stats.read_fallbacks;
-        self.out_of_memory += stats.out_of_memory;
-        self.evictions_log += stats.evictions_log;
-        self.evictions_index += stats.evictions_index;
-        self.evictions_large += stats.evictions_large;
-        self.reinserted += stats.reinserted;
-        self.log_bytes += stats.log_bytes;
-        self.log_capacity_bytes += stats.log_capacity_bytes;
-        self.extents += stats.extents;
     }
 }
 

@@ -1,14 +1,19 @@
 //! The operations of one thread, drawn before the measurement.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, bail};
 use minos_base::KeyHash;
-use minos_engine::Get;
+use minos_engine::{Access, Get, Mode};
 use minos_workload::{Op, OpKind, Ops, Workload};
 
 use super::seat::Seat;
 
 /// Most operations of a script; then it begins again.
 const OPERATIONS_MAX: u64 = 1 << 22;
+
+/// Operations that a thread does not execute in a second: twice what was ever seen. A script need not be longer than that.
+const OPERATIONS_PER_SECOND: f64 = 5e7;
 
 /// Fewest operations, so that a short script does not stay in the nearest cache.
 const OPERATIONS_MIN: u64 = 1 << 15;
@@ -57,21 +62,23 @@ pub(super) struct Lines<'a> {
 }
 
 impl Script {
-    /// Draws thread `thread` of `threads` its script, in bursts of `width`.
+    /// Draws a thread's script for so long a time, in bursts of `width`.
     ///
     /// # Errors
     /// There are requests other than GETs and SETs, values are too large, or no key belongs to this thread.
-    pub(super) fn draw(
-        seat: &impl Seat,
+    pub(super) fn draw<M: Mode, A: Access>(
+        seat: &Seat<'_, M, A>,
         workload: &Workload,
-        (thread, threads): (usize, usize),
+        time: Duration,
         width: usize,
     ) -> Result<Self> {
-        let ops = workload.ops(thread, threads).with_context(|| {
+        let thread = seat.number;
+        let ops = workload.ops(thread, seat.seats).with_context(|| {
             format!("--workload {}: inproc:// executes GETs and SETs of one stream only", workload.name())
         })?;
-        let most = (OPERATIONS_PER_ITEM * workload.item_count()).clamp(OPERATIONS_MIN, OPERATIONS_MAX);
-        let bursts = most.div_ceil(width as u64);
+        let in_time = (OPERATIONS_PER_SECOND * time.as_secs_f64()) as u64;
+        let most = (OPERATIONS_PER_ITEM * workload.item_count()).min(OPERATIONS_MAX).min(in_time);
+        let bursts = most.max(OPERATIONS_MIN).div_ceil(width as u64);
         let mut drawer = Drawer { seat, workload, ops, key: Vec::new() };
         let mut script = Self {
             gets: Keys::default(),
@@ -89,7 +96,7 @@ impl Script {
         Ok(script)
     }
 
-    fn draw_burst(&mut self, drawer: &mut Drawer<'_, impl Seat>) -> Result<()> {
+    fn draw_burst<M: Mode, A: Access>(&mut self, drawer: &mut Drawer<'_, M, A>) -> Result<()> {
         let gets_before = self.gets.hashes.len();
         for _ in 0..self.width {
             let (op, hash) = drawer.draw()?;
@@ -136,22 +143,22 @@ impl Keys {
 }
 
 /// Draws operations that a seat may execute.
-struct Drawer<'a, S> {
-    seat: &'a S,
+struct Drawer<'a, M: Mode, A: Access> {
+    seat: &'a Seat<'a, M, A>,
     workload: &'a Workload,
     ops: Ops<'a>,
     /// The key of the operation drawn last.
     key: Vec<u8>,
 }
 
-impl<S: Seat> Drawer<'_, S> {
+impl<M: Mode, A: Access> Drawer<'_, M, A> {
     /// Draws again while the item belongs to another thread; the operation stays, and so does the mix.
     fn draw(&mut self) -> Result<(Op, KeyHash)> {
         let Some(mut op) = self.ops.next() else { bail!("the workload has ended") };
         for _ in 0..REDRAWS_MAX {
             self.key.clear();
             self.workload.write_key(op.item, &mut self.key);
-            let hash = self.seat.engine().hash(&self.key);
+            let hash = self.seat.engine.hash(&self.key);
             let is_own = if op.kind == OpKind::Get { self.seat.reads(hash) } else { self.seat.writes(hash) };
             if is_own {
                 return Ok((op, hash));
@@ -164,28 +171,29 @@ impl<S: Seat> Drawer<'_, S> {
 
 #[cfg(test)]
 mod tests {
-    use minos_engine::{StoreConfig, StoreMode};
+    use minos_engine::{Crcw, Crew, Erew, Store, StoreConfig, StoreMode};
     use minos_workload::Shape;
 
-    use super::super::seat::{Alone, Owning, Sharing};
     use super::*;
 
-    /// The scripts of two threads, and their seats.
-    fn draw_two<S: Seat>(keys: u64) -> Result<Vec<(S, Script)>> {
+    /// Draws the scripts of two threads, and passes them to `f` with their seats.
+    fn draw_two<A: Access>(keys: u64, f: impl Fn(&Seat<'_, StoreMode, A>, &Script)) -> Result<()> {
         let workload =
             Workload::open("mica-tiny", &Shape { keys: Some(keys), ..Shape::default() }, 1).unwrap();
-        let config = StoreConfig { partitions: Some(2), ..StoreConfig::new(4 << 20) };
-        let seats = S::arrange(&config, 2).unwrap().into_iter().enumerate();
-        let draw =
-            |(thread, seat)| Script::draw(&seat, &workload, (thread, 2), 10).map(|script| (seat, script));
-        seats.map(draw).collect()
+        let config = StoreConfig { partitions: Some(2), owners: 2, ..StoreConfig::new(4 << 20) };
+        let engine = Store::create(&config).unwrap();
+        (0..2).try_for_each(|number| {
+            let seat = Seat { engine: &engine, number, seats: 2 };
+            f(&seat, &Script::draw(&seat, &workload, Duration::ZERO, 10)?);
+            Ok(())
+        })
     }
 
     /// Asserts that the mix is as drawn, and that PUTs are the thread's own.
-    fn assert_fits<S: Seat>(seat: &S, script: &Script) {
+    fn assert_fits<A: Access>(seat: &Seat<'_, StoreMode, A>, script: &Script) {
         let lines = script.lines();
         assert!(lines.puts.iter().all(|put| seat.writes(put.hash) && put.value_bytes == 8));
-        assert!(lines.gets.iter().all(|get| seat.reads(get.hash) && seat.engine().hash(get.key) == get.hash));
+        assert!(lines.gets.iter().all(|get| seat.reads(get.hash) && seat.engine.hash(get.key) == get.hash));
         let in_bursts: usize = lines.gets_in_burst.iter().map(|gets| usize::from(*gets)).sum();
         assert_eq!(in_bursts, lines.gets.len());
         assert_eq!(lines.gets_in_burst.len() * 10, lines.gets.len() + lines.puts.len());
@@ -195,21 +203,18 @@ mod tests {
 
     #[test]
     fn a_thread_writes_its_own_keys_and_keeps_the_mix() {
-        for (seat, script) in draw_two::<Alone<StoreMode>>(1000).unwrap() {
-            assert_fits(&seat, &script);
-        }
-        for (seat, script) in draw_two::<Owning<StoreMode>>(1000).unwrap() {
-            assert_fits(&seat, &script);
+        draw_two::<Erew>(1000, assert_fits).unwrap();
+        draw_two::<Crew>(1000, |seat, script| {
+            assert_fits(seat, script);
             assert!(script.lines().gets.iter().any(|get| !seat.writes(get.hash)), "it reads those of others");
-        }
-        for (seat, script) in draw_two::<Sharing<StoreMode>>(1000).unwrap() {
-            assert_fits(&seat, &script);
-        }
+        })
+        .unwrap();
+        draw_two::<Crcw>(1000, assert_fits).unwrap();
     }
 
     #[test]
     fn a_thread_without_keys_is_told_so() {
-        let error = draw_two::<Alone<StoreMode>>(1).map(|_| ()).unwrap_err();
+        let error = draw_two::<Erew>(1, |_, _| ()).unwrap_err();
         assert!(format!("{error:#}").contains("--threads"), "{error:#}");
     }
 }

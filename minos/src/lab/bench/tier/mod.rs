@@ -28,6 +28,7 @@ use super::{
     BenchArgs,
     device::{DeviceTarget, modelled},
     emit_either,
+    team::Team,
 };
 use driver::{Driver, NOW, Tally, Work};
 use report::TierReport;
@@ -274,27 +275,11 @@ impl Plan<'_> {
 
     /// Runs all threads; their results and the processor time of the measured window.
     fn measure(&self, tier: &Arc<Tier>) -> Result<(Vec<Tally>, Duration)> {
-        let begin = Instant::now();
-        thread::scope(|scope| {
-            let threads: Vec<_> = (0..self.threads)
-                .map(|number| {
-                    scope.spawn(move || {
-                        if let Some(cpu) = self.cpus.get(number % self.cpus.len().max(1)) {
-                            minos_net::pin_to(*cpu).with_context(|| format!("--pin {cpu}"))?;
-                        }
-                        let random = seeded_stream(self.seed, number as u64);
-                        Driver::new(tier, self.work, random)?.run(begin + self.warmup, self.duration)
-                    })
-                })
-                .collect();
-            let at = |offset: Duration| {
-                thread::sleep((begin + offset).saturating_duration_since(Instant::now()));
-                let (user, system) = minos_net::processor_time();
-                user + system
-            };
-            let (before, after) = (at(self.warmup), at(self.warmup + self.duration));
-            let tallies = threads.into_iter().map(|thread| thread.join().expect("no thread panics"));
-            Ok((tallies.collect::<Result<_>>()?, after.saturating_sub(before)))
-        })
+        let Self { threads, cpus, warmup, duration, .. } = *self;
+        let (tallies, (user, system)) = Team { threads, cpus, warmup, duration }.run(
+            |number| Driver::new(tier, self.work, seeded_stream(self.seed, number as u64)),
+            |driver, begin| driver.run(begin + warmup, duration),
+        )?;
+        Ok((tallies, user + system))
     }
 }

@@ -9,6 +9,11 @@ use super::{Reply, Server};
 
 const FRAGMENT_BYTES: u32 = 1000;
 pub(super) const WINDOW: u16 = 8;
+/// Fragments of a large value that the server has under way: fewer, as where datagrams are long.
+pub(in crate::core::tests) const FETCH_WINDOW: u16 = 3;
+
+/// The node that a refused store is sent to.
+const OWNER: u32 = 3;
 
 /// A large value that is being stored.
 #[derive(Debug)]
@@ -26,12 +31,15 @@ impl Server {
             self.put(operation.key, vec![9; 30_000]);
         }
         let is_there = self.items.get(operation.key).is_some_and(|(_, cas)| *cas == operation.detail.operand);
-        if !is_there {
-            let record = ReplyRecord::bare(Opcode::Fetch, Status::Gone, operation.request);
+        let is_busy = self.busy_fetches > 0;
+        self.busy_fetches -= u32::from(is_busy);
+        if !is_there || is_busy {
+            let status = if is_there { Status::Busy } else { Status::Gone };
+            let record = ReplyRecord::bare(Opcode::Fetch, status, operation.request);
             return vec![self.compose(Kind::Reply, header, |it| assert!(it.push_reply(&record)))];
         }
         let ranges: Vec<FragmentRange> = Ranges::parse(operation.value).unwrap().collect();
-        assert!(ranges.iter().map(|range| range.count).sum::<u32>() <= u32::from(WINDOW));
+        assert!(ranges.iter().map(|range| range.count).sum::<u32>() <= u32::from(FETCH_WINDOW));
         ranges.into_iter().flat_map(|range| self.data(header, operation, range)).collect()
     }
 
@@ -110,8 +118,16 @@ impl Server {
         if is_done {
             let Transfer { request, opcode, key, bytes, .. } = &self.transfers[&head.transfer];
             let (request, opcode, key, bytes) = (*request, *opcode, key.clone(), bytes.clone());
-            let cas = self.put(&key, bytes);
-            let record = ReplyRecord { cas, ..ReplyRecord::bare(opcode, Status::Ok, request) };
+            let record = match self.ends_store.take() {
+                Some(status) => {
+                    self.transfers.remove(&head.transfer);
+                    ReplyRecord { item_flags: OWNER, ..ReplyRecord::bare(opcode, status, request) }
+                }
+                None => {
+                    let cas = self.put(&key, bytes);
+                    ReplyRecord { cas, ..ReplyRecord::bare(opcode, Status::Ok, request) }
+                }
+            };
             answers.push(self.compose(Kind::Reply, header, |it| assert!(it.push_reply(&record))));
         }
         answers
@@ -138,7 +154,7 @@ pub(super) fn large(bytes: &[u8], cas: u64, first_follows: bool) -> Reply {
         value_bytes,
         fragment_bytes: FRAGMENT_BYTES,
         queue: 2,
-        window: WINDOW,
+        window: FETCH_WINDOW,
         first_follows,
     };
     Reply { status: Status::Large, cas, value: written(&grant), ..Reply::bare(Opcode::Get, Status::Ok) }

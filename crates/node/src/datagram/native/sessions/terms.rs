@@ -24,12 +24,6 @@ pub struct SessionsConfig {
     pub per_address_max: usize,
 }
 
-impl Default for SessionsConfig {
-    fn default() -> Self {
-        Self { sessions_max: 1024, per_address_max: 64 }
-    }
-}
-
 /// The outcome of an operation, as far as a retry must be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {

@@ -56,7 +56,7 @@ fn done(begin: Begin) -> Outcome {
 
 #[test]
 fn an_operation_is_free_then_under_way_then_done() {
-    let (sessions, id, now) = opened(Sessions::new(SessionsConfig::default(), &[5; 16]));
+    let (sessions, id, now) = opened(sessions(1024, 64));
     let ticket = execute(sessions.begin(id, 7, FIRST, now));
     assert_eq!((ticket.session(), ticket.once()), (id, 7));
     assert!(matches!(sessions.begin(id, 7, FIRST, now), Begin::InProgress(FIRST)));

@@ -1,6 +1,6 @@
 //! Values that are too large for a datagram, on their way through the small path.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use minos_base::{SizeClass, limits::SLICE_BYTES};
 use minos_proto::native::{
@@ -301,6 +301,104 @@ fn a_store_whose_worker_is_crowded_is_busy() {
     assert_eq!(client.ask_one(&mut site, store).status, Status::Busy);
     site.ring_capacity = 1;
     assert_eq!(client.ask_one(&mut site, store), granted);
+}
+
+/// Another client at the same address.
+fn neighbour(site: &mut Site, port: u16) -> Client {
+    let mut client = Client::stranger();
+    client.peer.set_port(port);
+    client.say_hello(site, Flags::NONE).unwrap();
+    client.say_hello(site, Flags::OPEN).unwrap();
+    client
+}
+
+/// The answer to a large PUT of `bytes`: its grant, or else its place in line, 0 for none.
+fn ask_for(site: &mut Site, client: &mut Client, bytes: usize) -> Result<Grant, u64> {
+    let answer = client.ask_one(site, deferred(client, b"key", bytes, 1));
+    match answer.status {
+        Status::Granted => Ok(Grant::parse(&answer.value).unwrap()),
+        status => {
+            assert_eq!(status, Status::Busy);
+            Err(answer.cas)
+        }
+    }
+}
+
+/// Sends all of `value`; returns the grants that other clients get then.
+fn send_all(site: &mut Site, client: &mut Client, grant: &Grant, value: &[u8]) -> Vec<(SocketAddr, Grant)> {
+    let messages = fragments(client, grant, value, &[]);
+    let trains = site.deliver(usize::from(grant.queue), &messages);
+    let (own, others): (Vec<_>, Vec<_>) = trains.into_iter().partition(|train| train.peer == client.peer);
+    assert_eq!(answers(&own).1[0].status, Status::Ok);
+    let granted = others.iter().map(|train| {
+        let record = answers(std::slice::from_ref(train)).1.remove(0);
+        assert_eq!(record.status, Status::Granted);
+        (train.peer, Grant::parse(&record.value).unwrap())
+    });
+    granted.collect()
+}
+
+#[test]
+fn large_stores_of_an_address_begin_in_turn() {
+    let value = value(50_000);
+    let mut site = Site::new(&NativeConfig { transfers_per_source: 1, ..config() }, 3);
+    site.placement = SizeLimit { class_max: SizeClass::of(5000), large_worker: Some(WorkerId(2)) };
+    let [mut first, mut second, mut third] = [1, 2, 3].map(|port| neighbour(&mut site, port));
+    let grant = ask_for(&mut site, &mut first, value.len()).unwrap();
+    // Large values have moved to another worker meanwhile.
+    site.placement.large_worker = Some(WorkerId(1));
+    assert_eq!(ask_for(&mut site, &mut second, value.len()), Err(1));
+    assert_eq!(ask_for(&mut site, &mut third, value.len()), Err(2));
+    assert_eq!(ask_for(&mut site, &mut second, value.len()), Err(1), "it keeps its place");
+    assert_eq!(site.counter("native_transfer_bytes"), 50_000, "what waits takes no memory");
+    let granted = send_all(&mut site, &mut first, &grant, &value);
+    assert_eq!(granted.len(), 1);
+    let (peer, grant) = granted[0];
+    assert_eq!((peer, grant.queue), (second.peer, 4), "at the worker that it was refused by");
+    // Who had a turn goes behind those who wait.
+    let again = deferred(&first, b"key", value.len(), 2);
+    let answer = first.ask_one(&mut site, again);
+    assert_eq!((answer.status, answer.cas), (Status::Busy, 2));
+    let granted = send_all(&mut site, &mut second, &grant, &value);
+    assert_eq!((granted.len(), granted[0].0), (1, third.peer));
+    let granted = send_all(&mut site, &mut third, &granted[0].1, &value);
+    assert_eq!((granted.len(), granted[0].0), (1, first.peer));
+    assert!(send_all(&mut site, &mut first, &granted[0].1, &value).is_empty());
+    assert_eq!(site.counter("native_transfer_bytes"), 0);
+}
+
+#[test]
+fn who_waits_in_line_and_does_not_ask_again_loses_the_place() {
+    let value = value(50_000);
+    let mut site = Site::new(&NativeConfig { transfers_per_source: 1, ..config() }, 1);
+    let [mut first, mut gone, mut patient] = [1, 2, 3].map(|port| neighbour(&mut site, port));
+    let grant = ask_for(&mut site, &mut first, value.len()).unwrap();
+    assert_eq!(ask_for(&mut site, &mut gone, value.len()), Err(1));
+    for _ in 0..3 {
+        assert_eq!(ask_for(&mut site, &mut patient, value.len()), Err(2));
+        site.now += Duration::from_millis(100);
+    }
+    let granted = send_all(&mut site, &mut first, &grant, &value);
+    assert_eq!((granted.len(), granted[0].0), (1, patient.peer));
+}
+
+#[test]
+fn in_a_line_what_awaits_the_memory_of_all_lets_others_pass() {
+    let (bytes, of_all) = (Some(200_000), Some(200_000));
+    let bounds = NativeConfig { transfer_memory_bytes: of_all, source_memory_bytes: bytes, ..config() };
+    let mut site = Site::new(&bounds, 1);
+    let mut other = Client::stranger();
+    other.peer = ([127, 0, 0, 2], 1).into();
+    other.say_hello(&mut site, Flags::NONE).unwrap();
+    other.say_hello(&mut site, Flags::OPEN).unwrap();
+    let [mut large, mut small] = [1, 2].map(|port| neighbour(&mut site, port));
+    let grant = ask_for(&mut site, &mut other, 150_000).unwrap();
+    assert_eq!(ask_for(&mut site, &mut large, 180_000), Err(1));
+    let asked = deferred(&small, b"key", 40_000, 1);
+    let statuses: Vec<Status> = small.ask(&mut site, &[asked]).iter().map(|answer| answer.status).collect();
+    assert_eq!(statuses, [Status::Busy, Status::Granted]);
+    assert!(send_all(&mut site, &mut other, &grant, &value(150_000)).is_empty(), "there is no room for both");
+    assert_eq!(site.counter("native_transfer_bytes"), 40_000);
 }
 
 #[test]

@@ -44,6 +44,20 @@ fn all_items_are_dropped_once() {
 }
 
 #[test]
+fn a_value_that_is_too_large_drops_the_old_one_once() {
+    let (mut site, mut client) = Site::with_session(&config(), 2);
+    client.ask_one(&mut site, client.put(b"k", b"1"));
+    let put = once(&client, Opcode::Put, b"k", b"", 1);
+    let detail = Detail { value_bytes: (1 << 20) + 1, ..put.detail };
+    let put = Operation { flags: OpFlags::ONCE | OpFlags::DEFERRED, detail, ..put };
+    assert_eq!(client.ask_one(&mut site, put).status, Status::TooLarge);
+    assert_eq!(client.ask_one(&mut site, client.get(b"k")).status, Status::NotFound);
+    client.ask_one(&mut site, client.put(b"k", b"2"));
+    assert_eq!(client.ask_one(&mut site, put).status, Status::TooLarge);
+    assert_eq!(client.ask_one(&mut site, client.get(b"k")).value, b"2", "a second copy drops nothing");
+}
+
+#[test]
 fn a_control_that_forgets_executes_twice() {
     let (mut site, mut client) = Site::with_session(&config(), 1);
     site.shared.sessions().forget_outcomes();

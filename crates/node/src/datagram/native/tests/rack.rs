@@ -26,7 +26,7 @@ use crate::{
     ops::{Fetch, Need},
     rack::{
         Rack, RackCounters, RackView,
-        config::{Acknowledge, Managed, RackConfig, RackNode},
+        config::{Acknowledge, Managed, RackConfig, RackFabric, RackNode},
     },
     server::config::NativeConfig,
 };
@@ -71,6 +71,7 @@ fn rack_config(node: usize, units: &[u32]) -> RackConfig {
         waiting_max: 8,
         managed: units.iter().any(|unit| *unit != units[0]).then(managed),
         secrets: Vec::new(),
+        fabric: RackFabric::Mapped,
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 
 use minos_base::{Clock, KeyHash, SizeClass, limits::SLICE_BYTES};
 use minos_engine::{Engine, StoreConfig, StoreMode};
+use minos_net::udp::BURST_MESSAGES;
 use minos_proto::native::{
     Composer, Detail, Flags, Header, Hello, Kind, OpFlags, Opcode, Operation, Reason, ReplyRecord, SealKeys,
     Status, TRAIN_BYTES_MAX, TRAIN_SEGMENTS_MAX, Welcome, replies,
@@ -50,6 +51,8 @@ impl Train {
 #[derive(Default)]
 pub(in crate::datagram::native) struct Wire {
     buffer: Vec<u8>,
+    /// Trains in the buffer.
+    queued: usize,
     pub(in crate::datagram::native) trains: Vec<Train>,
 }
 
@@ -70,15 +73,23 @@ impl Egress for Wire {
     }
 
     fn queue_train(&mut self, peer: SocketAddr, train: Range<usize>, segment_bytes: usize) {
+        self.queued += 1;
+        assert!(self.queued <= BURST_MESSAGES, "a port would drop it");
         let bytes = self.buffer[train].to_vec();
         self.keep(peer, bytes, segment_bytes);
     }
 
-    fn make_room(&mut self) {
+    fn has_room(&mut self) -> bool {
+        self.queued + 2 <= BURST_MESSAGES
+    }
+
+    fn flush(&mut self) {
+        self.queued = 0;
         self.buffer.clear();
     }
 
     fn send_gather(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
+        self.flush();
         let bytes = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
         self.keep(peer, bytes, segment_bytes);
     }

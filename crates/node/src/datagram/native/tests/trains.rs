@@ -79,6 +79,18 @@ fn trains_are_bounded_and_one_peer_each() {
 }
 
 #[test]
+fn answers_that_grow_are_all_sent() {
+    let (mut site, mut client) = Site::with_client(1);
+    let keys: Vec<_> = (0..64u8).map(|number| [number]).collect();
+    for (key, bytes) in keys.iter().zip((0..).step_by(16)) {
+        store(&mut site, &mut client, key, bytes);
+    }
+    let message = train_of_gets(&mut client, &keys.iter().map(<[u8; 1]>::as_slice).collect::<Vec<_>>());
+    // Each begins another train, and a port takes half as many at once.
+    assert_eq!(lengths(&site.deliver(0, &[message])).len(), 64);
+}
+
+#[test]
 fn a_request_whose_answer_does_not_fit_gets_several_datagrams() {
     for config in [config(), sealed_config()] {
         let (mut site, mut client) = Site::with_session(&config, 1);

@@ -10,6 +10,8 @@ use minos_proto::native::{
 
 use super::{
     answers::{bytes_of, source},
+    bounds::Permit,
+    line::Waiter,
     slot::{Asked, Ended, HeldStore, State},
     state::{Around, NoRoom, NotBegunHere, Transfers},
     stores::{NotBegun, slot_of},
@@ -71,13 +73,13 @@ impl<M: Mode> Transfers<M> {
             return Ok(());
         };
         self.activity += 1;
-        self.counters.fetches.count();
         let found = cx.store.pin(operation.hash, operation.key, cx.now);
         if found.is_none()
             && let Some(cold) = ops::cold(cx, operation.hash, operation.key)
         {
             return Err(cold);
         }
+        self.counters.fetches.count();
         let Some(item) = found.filter(|item| Facts::from(&**item).cas == operation.detail.operand) else {
             self.counters.fetches_gone.count();
             self.reply(to, &bare(Status::Gone), egress);
@@ -94,7 +96,8 @@ impl<M: Mode> Transfers<M> {
         Ok(())
     }
 
-    /// Begins a store whose value comes in fragments, or confirms that it has begun.
+    /// Begins a store whose value comes in fragments, or confirms that it has begun. One without room waits in the line of
+    /// its address, and begins with the `permit` that it gets there.
     ///
     /// # Errors
     /// It was not answered.
@@ -102,17 +105,19 @@ impl<M: Mode> Transfers<M> {
         &mut self,
         around: &Around<'_, '_, M, P>,
         to: &AnswerTo,
-        operation: &Operation<'_>,
-        store: StoreOperation,
+        (operation, store): (&Operation<'_>, StoreOperation),
+        permit: Option<Permit>,
         egress: &mut impl Egress,
     ) -> Result<(), NotBegunHere> {
         self.activity += 1;
         let asked = Asked::of(to.header.session, operation);
-        let again =
-            self.slots.iter().flatten().find(|slot| slot.awaits_first(to.peer, &asked, operation.key));
+        let slots = || self.slots.iter().flatten();
+        let again = slots().find(|slot| slot.awaits_first(to.peer, &asked, operation.key));
         let begun = match again.map(|slot| slot.grant) {
             Some(grant) => Ok(grant),
-            None => self.begin_new(around, to, asked, operation.key, store),
+            // Nobody would send its fragments.
+            None if slots().any(|slot| slot.has_passed(to, &asked)) => return Ok(()),
+            None => self.begin_new(around, to, asked, (operation.key, store), permit),
         };
         match begun {
             Ok(grant) => {
@@ -126,7 +131,11 @@ impl<M: Mode> Transfers<M> {
             Err(NotBegun::NoRoomYet) => return Err(NotBegunHere::NoRoomYet),
             Err(not_begun) => {
                 self.counters.stores_refused.count();
-                self.reply(to, &asked.reply(&not_begun.outcome()), egress);
+                let mut outcome = not_begun.outcome();
+                if matches!(not_begun, NotBegun::NoPermit) {
+                    outcome.cas = self.bounds.wait(Waiter::new(around.worker, to, operation, around.now));
+                }
+                self.reply(to, &asked.reply(&outcome), egress);
             }
         }
         Ok(())
@@ -145,7 +154,7 @@ impl<M: Mode> Transfers<M> {
         egress: &mut impl Egress,
     ) -> Result<(), NoRoom> {
         let asked = Asked::of(to.header.session, operation);
-        match self.begin_new(around, to, asked, operation.key, store) {
+        match self.begin_new(around, to, asked, (operation.key, store), None) {
             Ok(grant) => {
                 let at = slot_of(grant.transfer);
                 self.take_all(at, operation.value);
@@ -155,6 +164,7 @@ impl<M: Mode> Transfers<M> {
             }
             Err(
                 NotBegun::Ended(Outcome { status: Status::Busy | Status::NoMemory, .. })
+                | NotBegun::NoPermit
                 | NotBegun::NoRoomYet,
             ) => {
                 return Err(NoRoom);

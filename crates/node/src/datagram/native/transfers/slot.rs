@@ -96,6 +96,12 @@ impl<M: Mode> Slot<M> {
             && arriving.pending.key() == key
     }
 
+    /// True if this is a late copy of the request: its datagram was sent before one with a fragment of the value, so that
+    /// the client has its grant. One that was sent later begins anew, or is another client's at the same address.
+    pub(super) fn has_passed(&self, to: &AnswerTo, asked: &Asked) -> bool {
+        (self.to.peer, self.asked) == (to.peer, *asked) && to.header.sequence < self.to.header.sequence
+    }
+
     pub(super) fn is_ended(&self) -> bool {
         matches!(self.state, State::Ended(_))
     }

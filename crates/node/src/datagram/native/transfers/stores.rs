@@ -8,6 +8,7 @@ use minos_sched::WorkerId;
 
 use super::{
     answers::fragment_bytes,
+    bounds::Permit,
     received::Received,
     slot::{Arriving, Asked, Ended, HeldStore, Slot, State},
     state::{Around, Transfers},
@@ -28,15 +29,18 @@ pub(super) enum NotBegun {
     Ended(Outcome),
     /// This worker has begun it.
     InProgress(WorkerId),
+    /// A bound on the stores of its address, or on the memory of all, is met.
+    NoPermit,
     /// There is no room for its value until flash has taken items.
     NoRoomYet,
 }
 
 impl NotBegun {
     /// The outcome to tell the client.
-    pub(super) fn outcome(self) -> Outcome {
-        match self {
+    pub(super) fn outcome(&self) -> Outcome {
+        match *self {
             Self::Ended(outcome) => outcome,
+            Self::NoPermit => ended(Status::Busy),
             Self::InProgress(_) => ended(Status::InProgress),
             Self::NoRoomYet => ended(Status::NoMemory),
         }
@@ -50,8 +54,8 @@ impl<M: Mode> Transfers<M> {
         around: &Around<'_, '_, M, P>,
         to: &AnswerTo,
         asked: Asked,
-        key: &[u8],
-        store: StoreOperation,
+        stored: (&[u8], StoreOperation),
+        permit: Option<Permit>,
     ) -> Result<Grant, NotBegun> {
         let ticket = if asked.flags.contains(OpFlags::ONCE) {
             match around.sessions.begin(asked.session, asked.detail.once, around.worker, around.now) {
@@ -65,18 +69,19 @@ impl<M: Mode> Transfers<M> {
             None
         };
         // If the store is not admitted, its ticket is dropped, so a retry may be.
-        let grant = self.admit(around, to, asked, (key, store, ticket))?;
+        let grant = self.admit(around, to, asked, stored, (permit, ticket))?;
         self.counters.stores_begun.count();
         Ok(grant)
     }
 
-    /// Takes the resources of a store: a slot, a permit and memory.
+    /// Takes the resources of a store: a slot, a permit unless it has one, and memory.
     fn admit<P>(
         &mut self,
         around: &Around<'_, '_, M, P>,
         to: &AnswerTo,
         asked: Asked,
-        (key, store, ticket): (&[u8], StoreOperation, Option<Ticket>),
+        (key, store): (&[u8], StoreOperation),
+        (permit, ticket): (Option<Permit>, Option<Ticket>),
     ) -> Result<Grant, NotBegun> {
         let refused = |status| NotBegun::Ended(ended(status));
         let value_bytes = u64::from(asked.detail.value_bytes);
@@ -93,7 +98,8 @@ impl<M: Mode> Transfers<M> {
             return Err(refused(Status::Busy));
         }
         let at = self.free_slot().ok_or_else(|| refused(Status::Busy))?;
-        let permit = self.bounds.admit(to.peer.ip(), value_bytes).ok_or_else(|| refused(Status::Busy))?;
+        let permit = permit.or_else(|| self.bounds.admit(to.peer.ip(), value_bytes));
+        let permit = permit.ok_or(NotBegun::NoPermit)?;
         if ops::awaits_room(around.cx, value_bytes) {
             return Err(NotBegun::NoRoomYet);
         }
@@ -198,9 +204,9 @@ impl<M: Mode> Transfers<M> {
         let State::Open(arriving) = &mut slot.state else { return true };
         let Arriving { pending, permit, .. } = &mut **arriving;
         let step = pending.next_step(around.cx, |bytes| {
-            // A join holds memory while it lasts, so it needs a permit for its own bytes.
+            // A join holds memory while it lasts, so it needs a permit for its own bytes. Those that wait have begun nothing.
             drop(permit.take());
-            *permit = self.bounds.admit(slot.to.peer.ip(), bytes);
+            *permit = self.bounds.admit_before_all(slot.to.peer.ip(), bytes);
             permit.is_some()
         });
         match step {
@@ -243,8 +249,8 @@ impl<M: Mode> Transfers<M> {
         let (status, cas) = stored_status(stored);
         let item_flags = if status == Status::Ok && !store.joins() { store.flags } else { 0 };
         let outcome = Outcome { item_flags, cas, ..ended(status) };
-        // A store that a bound has hindered may be tried again under its number.
-        let ticket = ticket.filter(|_| status != Status::Busy);
+        // A store that a bound or a move has hindered may be tried again under its number.
+        let ticket = ticket.filter(|_| !matches!(status, Status::Busy | Status::NotOwner));
         self.counters.stores_completed.count();
         let Some(slot) = &mut self.slots[at] else { return };
         if around.holds_replies {

@@ -105,7 +105,7 @@ impl Bench {
             ),
             clock: Clock::new(),
             counters: Counters::default(),
-            sessions: Sessions::new(SessionsConfig::default(), &[3; 16]),
+            sessions: Sessions::new(SessionsConfig { sessions_max: 1024, per_address_max: 64 }, &[3; 16]),
             transfers: Transfers::new(config, Arc::clone(&bounds), Arc::default()),
             bounds,
             now: Instant::now(),
@@ -160,6 +160,11 @@ impl Bench {
 
     /// Requests a store and returns the answer.
     fn begin(&mut self, to: &AnswerTo, asked: &Operation<'_>) -> Answer {
+        self.request(to, asked, None);
+        self.answer()
+    }
+
+    fn request(&mut self, to: &AnswerTo, asked: &Operation<'_>, permit: Option<Permit>) {
         let kind = match asked.opcode {
             Opcode::Add => StoreKind::Add,
             Opcode::Append => StoreKind::Append,
@@ -175,9 +180,16 @@ impl Bench {
             key_is_base64: false,
             takes_old: false,
         };
-        let begun = self.call(|transfers, around, sent| transfers.begin(around, to, asked, store, sent));
+        let begun =
+            self.call(|transfers, around, sent| transfers.begin(around, to, (asked, store), permit, sent));
         begun.expect("no other worker begins stores");
-        self.answer()
+    }
+
+    /// Begins the stores whose turn has come, as a burst does at its end.
+    fn admit_waiting(&mut self) {
+        while let Some((Waiter { handed, .. }, permit)) = self.bounds.admit_next(self.now) {
+            self.request(&handed.to, &handed.operation(), Some(permit));
+        }
     }
 
     fn asks<'k>(&self, opcode: Opcode, key: &'k [u8], value_bytes: usize) -> Operation<'k> {
@@ -254,6 +266,7 @@ impl Bench {
     fn pass(&mut self, time: Duration) {
         self.now += time;
         self.transfers.on_tick(self.now);
+        self.admit_waiting();
     }
 
     fn used_bytes(&self) -> u64 {
@@ -489,13 +502,13 @@ fn bounds_are_kept_and_said() {
     assert_eq!(status(&mut bench, &to, 1, 5 << 20), Status::TooLarge);
     assert_eq!(status(&mut bench, &to, 1, 0), Status::BadRequest);
     assert_eq!(status(&mut bench, &to, 1, 600_000), Status::Granted);
-    assert_eq!(status(&mut bench, &to, 2, 600_000), Status::Busy);
+    let [greedy, other] = [2, 3].map(|host| AnswerTo { peer: ([10, 0, 0, host], 1).into(), ..to });
+    assert_eq!(status(&mut bench, &greedy, 2, 600_000), Status::Busy);
     for request in 3..6 {
         assert_eq!(status(&mut bench, &to, request, 10_000), Status::Granted);
     }
     let other_port = bench.to(2, 0);
     assert_eq!(status(&mut bench, &other_port, 6, 10_000), Status::Busy, "a source is an address");
-    let other = AnswerTo { peer: ([10, 0, 0, 2], 1).into(), ..to };
     assert_eq!(status(&mut bench, &other, 6, 10_000), Status::Granted);
     bench.is_draining = true;
     assert_eq!(status(&mut bench, &other, 7, 10_000), Status::Busy);
@@ -537,6 +550,26 @@ fn a_request_that_comes_again_has_the_same_transfer_until_something_arrived() {
     // Fragments of another client at this address must not get into this one's value.
     bench.fragment(&to, &first, 0, &value_of(10_000, 1), Flags::NONE);
     assert_ne!(bench.begin(&to, &asked).grant().transfer, first.transfer);
+}
+
+/// Before the fix, it began a store that rested until its time-out, and held its memory and a place of its address.
+#[test]
+fn a_late_copy_of_a_request_begins_nothing() {
+    let (mut bench, to) = Bench::with_peer();
+    let at = |sequence| AnswerTo { header: Header { sequence, ..to.header }, ..to };
+    let value = value_of(10_000, 1);
+    let asked = bench.asks(Opcode::Put, b"key", value.len());
+    let grant = bench.begin(&at(5), &asked).grant();
+    assert_eq!(bench.begin(&at(4), &asked).grant(), grant, "nothing has arrived yet");
+    bench.fragment(&at(7), &grant, 0, &value, Flags::NONE);
+    bench.request(&at(6), &asked, None);
+    assert_eq!((bench.transfers.open, bench.sent().len()), (1, 0));
+    bench.fragments(&at(8), &grant, 1..count(&grant), &value);
+    assert_eq!(bench.acknowledgement().2.unwrap().status, Status::Ok);
+    bench.request(&at(6), &asked, None);
+    assert_eq!((bench.transfers.open, bench.sent().len()), (0, 0));
+    // A client that begins anew under the same number has sent nothing of this value.
+    assert_ne!(bench.begin(&at(9), &asked).grant().transfer, grant.transfer);
 }
 
 #[test]
