@@ -3,17 +3,20 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     env, fmt,
-    io::{self, BufRead, BufReader, Write},
+    io::{self, Write},
     mem,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     thread,
 };
 
 use anyhow::{Context, bail};
 use minos_testkit::{SKIPPED, forget_package};
 
-use crate::times::{TestLine, Times, ask_for_times};
+use crate::{
+    times::{TestLine, Times, ask_for_times},
+    watched::{LINGER_MAX, SILENCE_MAX, Seen, Watched},
+};
 
 pub(crate) fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -72,17 +75,24 @@ pub(crate) fn run_tests_at_once(
 
 /// Runs a `cargo test` and writes its output to `out`.
 fn run_tests_quietly(command: &mut Command, totals: &mut Totals, out: &mut impl Write) -> anyhow::Result<()> {
-    // One pipe for both outputs, so that a failure follows the program that it belongs to.
-    let (reader, writer) = io::pipe()?;
-    command.stdout(writer.try_clone()?).stderr(writer);
     let mut failed = FailedTests::new(command);
     ask_for_times(command);
-    let mut child = command.spawn().with_context(|| format!("cannot run {}", name(command)))?;
-    // Closes this process' ends of the pipe; otherwise reading would never end.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    for line in BufReader::new(reader).split(b'\n') {
-        let line = String::from_utf8_lossy(&line?).into_owned();
+    let mut watched = Watched::start(command, SILENCE_MAX, LINGER_MAX)
+        .with_context(|| format!("cannot run {}", name(command)))?;
+    let mut is_running = false;
+    loop {
+        let line = match watched.next(is_running)? {
+            Seen::Line(line) => line,
+            Seen::End => break,
+            Seen::Hung(said) => {
+                writeln!(out, "{said}")?;
+                totals.failed += 1;
+                totals.failures.push(failed.hung(said));
+                bail!("tests hung: {}", name(command));
+            }
+        };
         writeln!(out, "{line}")?;
+        is_running = line.starts_with("running ") || is_running && !line.starts_with("test result: ");
         totals.count(&line);
         totals.times.see(&line);
         totals.see_skipped(&line);
@@ -91,7 +101,7 @@ fn run_tests_quietly(command: &mut Command, totals: &mut Totals, out: &mut impl 
             totals.failures.push(failure);
         }
     }
-    let status = child.wait()?;
+    let status = watched.wait()?;
     if !status.success() {
         bail!("tests failed: {}", name(command));
     }
@@ -166,6 +176,13 @@ impl FailedTests {
         let program = program.strip_suffix('`')?;
         let repeat = format!("{} {program}{exact}{}", self.cargo, names.join(" "));
         Some(Failure { repeat, said: mem::take(&mut self.said), names_tests: !names.is_empty() })
+    }
+
+    /// The failure of a program that was ended because it hung, doing what is `said`.
+    fn hung(&mut self, said: String) -> Failure {
+        let mut last = mem::take(&mut self.said);
+        last.push_back(said);
+        Failure { repeat: self.cargo.clone(), said: last, names_tests: false }
     }
 }
 

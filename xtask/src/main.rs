@@ -20,6 +20,7 @@ mod tidy;
 mod tiers;
 mod times;
 mod ucx;
+mod watched;
 mod ways;
 
 use std::{process::ExitCode, time::Duration};

@@ -70,6 +70,14 @@ pub(super) struct Carried {
     pub(super) page: u32,
 }
 
+impl Carried {
+    /// What a tombstone's header says.
+    pub(super) fn of(header: &RecordHeader) -> Self {
+        let RecordHeader { hash, sequence, replaces, expiry, .. } = *header;
+        Self { hash, sequence, replaces, page: expiry }
+    }
+}
+
 /// A record, before it is packed.
 pub(super) struct Parcel<'a> {
     pub(super) header: RecordHeader,
@@ -195,11 +203,9 @@ impl Log {
             let is_chunk = packer.waiting() >= self.options.chunk_bytes || is_at_end && stream == Stream::New;
             let at = self.layout.segment_at(number) + u64::from(packed.offset);
             let place = Place { page: (at / PAGE_BYTES as u64) as u32, length: packed.length };
-            let RecordHeader { hash, sequence, kind, .. } = parcel.header;
-            let entry = Entry { token: parcel.token, hash, sequence, place, from: parcel.from };
-            self.flow.waiting[stream as usize].push(entry);
+            self.flow.waiting[stream as usize].push(Entry::of(parcel, place));
             self.is_compacted_shared |= stream == Stream::Compacted && parcel.token != 0;
-            if kind == Kind::Item {
+            if parcel.header.kind == Kind::Item {
                 self.segments.learn(parcel.header.bytes(), packed.length);
                 self.segments.credit(number, packed.length);
             }

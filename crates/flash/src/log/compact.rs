@@ -225,17 +225,22 @@ impl Log {
             self.counters.expired_records += u64::from(fate == Fate::Expired);
             index.forget(footer.hash, footer.sequence, self.page_of(victim.number, footer.offset));
         }
-        self.keep_dead(victim, &footer);
+        self.keep_dead(victim);
         victim.next += 1;
     }
 
-    /// The record may be what keeps an older one dead. It may have a copy that lives, so that it is itself spared.
-    fn keep_dead(&mut self, victim: &Victim, footer: &Footer) {
-        if self.segments.is_alive(footer.replaces) && footer.replaces != victim.life {
+    /// The next record may be what keeps an older one dead. It may have a copy that lives, so that it is itself spared.
+    fn keep_dead(&mut self, victim: &mut Victim) {
+        // Once: the records of a victim are gone through again where a write fails.
+        let life = victim.life;
+        let footer = &mut victim.footers[victim.next];
+        let replaces = std::mem::replace(&mut footer.replaces, Life::NONE);
+        if self.segments.is_alive(replaces) && replaces != life {
             let is_item = footer.kind() == Kind::Item;
             let sequence = footer.sequence.saturating_sub(u64::from(is_item));
             let page = footer.buries().map_or(0, |(page, _)| page);
-            self.carry(Carried { hash: footer.hash, sequence, replaces: footer.replaces, page });
+            let hash = footer.hash;
+            self.carry(Carried { hash, sequence, replaces, page });
         }
     }
 
@@ -302,18 +307,19 @@ impl Log {
     }
 
     /// A live record cannot be read.
-    fn lost(&mut self, victim: &Victim, footer: &Footer, page: u32, index: &mut impl Index) {
+    fn lost(&mut self, victim: &mut Victim, footer: &Footer, page: u32, index: &mut impl Index) {
         self.counters.lost_records += 1;
         self.events.push(Event::Lost { hash: footer.hash, sequence: footer.sequence });
         index.forget(footer.hash, footer.sequence, page);
-        self.keep_dead(victim, footer);
+        self.keep_dead(victim);
     }
 
-    /// All that the victim's records were moved to or replaced by is durable.
-    fn settled(&mut self, victim: Victim, now_us: u64) {
+    /// All that the victim's records were moved to or replaced by is durable, or has failed.
+    fn settled(&mut self, mut victim: Victim, now_us: u64) {
         if self.flow.failures != victim.failures || self.is_read_only {
-            self.page_end = PageEnd::NotAsked;
-            self.victim = Some(self.start(victim.number));
+            // What could not be moved is where it was.
+            (victim.next, victim.phase, victim.failures) = (0, Phase::Moving, self.flow.failures);
+            (self.page_end, self.victim) = (PageEnd::NotAsked, Some(victim));
             return;
         }
         self.segments.empty(victim.number);

@@ -1,8 +1,13 @@
 //! Batches on their way to the device, flushes, and the journal.
 
-use super::{Event, Index, Log, Place, compact::PageEnd, packer::Packer};
+use super::{
+    Event, Index, Log, Place,
+    append::{Carried, Parcel},
+    compact::PageEnd,
+    packer::Packer,
+};
 use crate::{
-    format::{Journal, Stream},
+    format::{Journal, Kind, Stream},
     switches::{Safeguard, is_on},
     work::{Names, Work, WorkId},
 };
@@ -29,6 +34,17 @@ pub(super) struct Entry {
     pub(super) sequence: u64,
     pub(super) place: Place,
     pub(super) from: Option<u32>,
+    /// A tombstone of the log's own, which nobody else would write again.
+    tombstone: Option<Carried>,
+}
+
+impl Entry {
+    pub(super) fn of(parcel: &Parcel<'_>, place: Place) -> Self {
+        let (token, from, header) = (parcel.token, parcel.from, &parcel.header);
+        let is_own = token == 0 && header.kind == Kind::Tombstone;
+        let tombstone = is_own.then(|| Carried::of(header));
+        Self { token, hash: header.hash, sequence: header.sequence, place, from, tombstone }
+    }
 }
 
 /// Records that are written together.
@@ -263,7 +279,7 @@ impl Log {
     }
 
     fn written(&mut self, segment: u32, entry: &Entry, index: &mut impl Index) {
-        let Entry { token, hash, sequence, place, from } = *entry;
+        let Entry { token, hash, sequence, place, from, .. } = *entry;
         if token != 0 {
             self.events.push(Event::Written { token, place });
         }
@@ -293,6 +309,8 @@ impl Log {
                 self.events.push(Event::Failed { token: entry.token });
                 self.unanswered += 1;
             }
+            // The next poll packs it, into another segment. Until then, none ends.
+            self.carried.extend(entry.tombstone.filter(|it| self.segments.is_alive(it.replaces)));
         }
         if footers.is_some() {
             return self.sealed(segment, None);

@@ -5,6 +5,7 @@ use crate::{
     create,
     format::{FOOTER_BYTES_MAX, PAGE_BYTES},
     recovery::{Found, Newest, Recovery, Step, Winners},
+    work::DeviceFailed,
 };
 use minos_base::Tombstone;
 use std::collections::HashMap;
@@ -314,6 +315,27 @@ fn a_tombstone_kills_nothing_else_at_its_place() {
     assert_eq!(live_after(CACHE, 10, false), [ALIKE[2], ALIKE[1]]);
     // A store has read whose record it forgets.
     assert_eq!(live_after(STORE, 10, true), [ALIKE[2], ALIKE[1]]);
+}
+
+/// Before, the log did not write it again.
+#[test]
+fn a_tombstone_whose_write_failed_is_written_elsewhere() {
+    let mut site = Site::new(64 << 10, 32);
+    let place = site.put(Stream::New, 1, 100).unwrap();
+    site.log.flush();
+    site.settle();
+    site.log.disown(KeyHash(1), 1, place);
+    site.settle();
+    site.log.flush();
+    let jobs = site.ask();
+    assert_eq!(site.writes(&jobs).len(), 1);
+    jobs.into_iter().for_each(|(id, _)| site.log.done(id, Err(DeviceFailed), &mut All));
+    let lives = |site: &mut Site| resume(&mut site.pages, &site.superblock, STORE).1.live().count();
+    assert_eq!(lives(&mut site), 1, "the control: it was written all the same");
+    site.settle();
+    site.log.flush_all();
+    site.settle();
+    assert_eq!(lives(&mut site), 0);
 }
 
 #[test]
