@@ -10,7 +10,7 @@ use std::{
 };
 
 use common::redis;
-use minos_testkit::{Client, Server};
+use minos_testkit::{Client, Over, Server};
 
 /// A wait in which a reply that may come at once would have come nearly always. Only a fault can be missed by it.
 const SILENCE: Duration = Duration::from_millis(40);
@@ -204,6 +204,7 @@ fn nothing_changes_behind_the_reply() {
                 }
             });
         }
+        let over = Over(&is_over);
         let mut operator = client(&server);
         let mut count = || {
             assert!(operator.ask("get n").unwrap().starts_with('$'));
@@ -224,7 +225,7 @@ fn nothing_changes_behind_the_reply() {
             assert_ne!(counts[0], last);
             last.clone_from(&counts[0]);
         }
-        is_over.store(true, Relaxed);
+        drop(over);
         other.ask("client unpause").unwrap();
     });
 }

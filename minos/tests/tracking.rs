@@ -16,7 +16,7 @@ use std::{
 
 use common::redis;
 use minos_base::seeded;
-use minos_testkit::{Client, Server};
+use minos_testkit::{Client, Over, Server};
 use rand::RngExt as _;
 use wire::{Connection, Reply, array};
 
@@ -546,8 +546,8 @@ fn stale(options: &[&str], mode: &[&str], listens: bool) -> (usize, usize) {
             scope.spawn(move || write_memcached(memcached, 3, 6000)),
             scope.spawn(move || write_memcached(memcached, 4, 6000)),
         ];
+        let _over = Over(&stops);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        stops.store(true, Relaxed);
     });
     let mut probe = Connection::open(address);
     let mut found = (0, 0);

@@ -14,7 +14,7 @@ use std::{
 };
 
 use minos_net::Address;
-use minos_testkit::{Client, Server};
+use minos_testkit::{Client, Over, Server};
 use ports::free_ports;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -357,11 +357,11 @@ fn what_is_read_is_never_older_than_what_was_acknowledged_while_micro_shards_mov
                 acknowledged[at].store(number, SeqCst);
             }
         });
+        let _over = Over(is_over);
         for at in 0..MOVES {
             coordinator.move_away(keys[at % keys.len()]);
             thread::sleep(Duration::from_millis(20));
         }
-        is_over.store(true, Relaxed);
     });
     let name = if is_afar { "fabric_hits" } else { "remote_hits" };
     let read: u64 = (0..2).map(|node| stat(&mut rack.client(node), name)).sum();
@@ -416,11 +416,11 @@ fn reads_beside_a_writer_are_whole_and_never_go_back() {
                 }
             });
         }
+        let _over = Over(is_over);
         for number in 1..WRITES {
             let key = &keys[number as usize % keys.len()];
             assert_eq!(writer.set(key, &value(number)).unwrap(), "STORED");
         }
-        is_over.store(true, Relaxed);
     });
     let mut client = rack.client(0);
     let counts = ["fabric_hits", "fabric_retries"].map(|name| stat(&mut client, name));

@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_testkit::{Client, Server};
+use minos_testkit::{Client, Over, Server};
 use rustix::process::{Pid, Signal, kill_process};
 
 const MINOS: &str = env!("CARGO_BIN_EXE_minos");
@@ -36,15 +36,6 @@ fn ask(address: SocketAddr, request: &str) -> Outcome {
         Ok(1..) => Outcome::Answered(reply),
         // The end of a process resets the connections that it has accepted.
         Ok(0) | Err(_) => Outcome::Closed,
-    }
-}
-
-/// Sets the flag at its end, also that by a panic, for which other threads would wait.
-struct Stopping<'a>(&'a AtomicBool);
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
     }
 }
 
@@ -79,7 +70,7 @@ fn nobody_is_refused_while_a_new_program_takes_over() {
                 })
             })
             .collect();
-        let _stopping = Stopping(&stop);
+        let _stopping = Over(&stop);
         for _ in 0..UPGRADES {
             let (begun, replies) = (Instant::now(), answered.load(Relaxed));
             while answered.load(Relaxed) < replies + 20 {

@@ -18,7 +18,7 @@ use minos_node::{
     config::{Acknowledge, Managed, RackConfig, RackFabric, RackNode},
     coordinator::{self, CoordinatorConfig, Keep, Loss, ReadPolicy},
 };
-use minos_testkit::Client;
+use minos_testkit::{Client, Over};
 use tempfile::TempDir;
 
 const NODES: usize = 3;
@@ -263,13 +263,4 @@ fn what_is_written_during_a_move_is_there_after_it() {
             rack.add(node);
         }
     });
-}
-
-/// Ends the writers, also when this thread panics.
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }

@@ -1,7 +1,7 @@
 //! `minos ctl snapshot`, and a server of the copy.
 
 use super::{flash::start_above, *};
-use minos_testkit::{Client, skip};
+use minos_testkit::{Client, Over, skip};
 use std::{
     fs,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -63,8 +63,9 @@ fn a_copy_is_made_under_a_writer_and_served() {
     let stop = AtomicBool::new(false);
     let (output, versions) = thread::scope(|scope| {
         let writer = scope.spawn(|| disturb(&server, &stop));
+        let over = Over(&stop);
         let output = ctl(admin, &["snapshot", "copy", "--rate=0", "--json"]);
-        stop.store(true, Relaxed);
+        drop(over);
         (output, writer.join().unwrap())
     });
     let last: Value = serde_json::from_str(&shown(&output)).unwrap();

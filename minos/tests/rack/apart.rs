@@ -15,10 +15,9 @@ use minos_net::{Address, Socket};
 use minos_node::coordinator::ask;
 use minos_proto::native::Secret;
 use minos_sealed::{Blocking, Ends, Keys, Purpose};
-use minos_testkit::Client;
+use minos_testkit::{Client, Over};
 
 use crate::{
-    kills::Over,
     machines::SECRET,
     ports::free_ports,
     up::{PATIENCE, ROOM, Rack},
@@ -173,9 +172,7 @@ fn move_all(rack: &Rack, keys: &[String], to: usize) {
         for key in keys.iter().filter(|key| !is_there(key)) {
             rack.operate(&format!("move {} {to}", rack.micro_shard(key)));
         }
-        while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
-            thread::sleep(Duration::from_millis(20));
-        }
+        rack.wait_until_at_rest();
     }
 }
 

@@ -6,11 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use minos_testkit::Client;
+use minos_testkit::{Client, Over};
 use rustix::process::Signal;
 
 use crate::{
-    kills::{Over, is_copied_again, with_mishaps},
+    kills::{is_copied_again, with_mishaps},
     up::{PATIENCE, Rack, insist, stat, within},
 };
 

@@ -1,5 +1,6 @@
 //! Two machines whose network is cut and healed: two network namespaces, which need root.
 
+use minos_testkit::Over;
 use std::{
     collections::BTreeMap,
     io::{self, BufRead as _, BufReader, Write as _},
@@ -15,7 +16,6 @@ use tempfile::TempDir;
 
 use crate::{
     counts::{self, Counters},
-    kills::Over,
     machines::SECRET,
     up::{PATIENCE, is_copied},
 };

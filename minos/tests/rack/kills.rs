@@ -13,7 +13,7 @@ use std::{
 use minos_base::seeded_stream;
 use minos_client::{Config, Error, OnceFor, StoreOptions, blocking::Client as Native};
 use minos_testkit::{
-    Client,
+    Client, Over,
     history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with, forget_premature},
 };
 use rand::{RngExt as _, rngs::StdRng};
@@ -223,15 +223,6 @@ fn mishaps(line: &str) -> Option<(String, String)> {
     let lease = if state.contains(" silent ") { "silent" } else { "alive" };
     let counts = &state[state.find("lapses ")?..state.find(" failed-copies ")?];
     Some((node.to_owned(), format!("{lease} {counts}")))
-}
-
-/// Lets clients end, also when a test fails.
-pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 /// What clients see while this is done.

@@ -1,5 +1,6 @@
 //! Native clients that read copies: what they see is as new as was promised, whatever happens to nodes.
 
+use minos_testkit::Over;
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -13,7 +14,6 @@ use rustix::process::Signal;
 
 use crate::{
     counts::{Counters, KEYS, name},
-    kills::Over,
     up::{Rack, stat},
 };
 

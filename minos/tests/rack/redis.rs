@@ -8,6 +8,7 @@ mod tracking;
 #[path = "../resp_differential/wire.rs"]
 mod wire;
 
+use minos_testkit::Over;
 use std::{
     net::SocketAddr,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -234,6 +235,7 @@ fn commands_with_many_keys_are_exact_while_micro_shards_move() {
                 let is_over = &is_over;
                 scope.spawn(move || set_count_and_delete(*node, keys, is_over));
             }
+            let _over = Over(&is_over);
             // So often that parts have met nodes which do not own all their keys any more.
             for round in 0.. {
                 if round >= ROUNDS && not_owner() > 0 || begun.elapsed() > PATIENCE {
@@ -242,11 +244,8 @@ fn commands_with_many_keys_are_exact_while_micro_shards_move() {
                 for (at, key) in all.concat().iter().enumerate().skip(round % 50).step_by(50) {
                     rack.operate(&format!("move {} {}", rack.micro_shard(key), (at + round) % 3));
                 }
-                while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
-                    thread::yield_now();
-                }
+                rack.wait_until_at_rest();
             }
-            is_over.store(true, Relaxed);
         });
         assert!(not_owner() > 0, "the control: no part has come to a node without all its keys");
     }
@@ -530,6 +529,7 @@ fn count_while_moving(
             let (node, done, doubtful, is_over) = (nodes[node], &done, &doubtful, &is_over);
             scope.spawn(move || count(node, way, done, doubtful, is_over));
         }
+        let _over = Over(&is_over);
         for round in 0.. {
             if is_enough(round) {
                 break;
@@ -537,11 +537,8 @@ fn count_while_moving(
             for key in list("c", COUNTERS).iter().chain(&list("d", 20)) {
                 rack.operate(&format!("move {} {}", rack.micro_shard(key), (round + 1) % 2));
             }
-            while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
-                thread::yield_now();
-            }
+            rack.wait_until_at_rest();
         }
-        is_over.store(true, Relaxed);
     });
     let mut client = Connection::open(nodes[0]);
     for (counter, done) in done.iter().enumerate() {
@@ -567,16 +564,19 @@ fn counts_are_exact_while_cold_micro_shards_move() {
     for unit_size in ["1", "2"] {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let both = rack_above_flash(&folder, unit_size);
-        let (exact, begun) = (AtomicU64::new(0), Instant::now());
+        let (exact, test_begun) = (AtomicU64::new(0), Instant::now());
         // What has moved is in memory: the keys are to be pushed out of it in between.
         let is_enough = |round: usize| {
+            let begun = Instant::now();
             while exact.load(Relaxed) < 2 * round as u64 {
                 assert!(begun.elapsed() < PATIENCE, "no exact counts, {} cold reads", cold_reads(&both.0));
                 thread::sleep(Duration::from_millis(1));
             }
             // They move while they are there, are in memory or on flash, are counted, or are deleted.
             thread::sleep(Duration::from_millis(round as u64 * 37 % 200));
-            round >= COLD_ROUNDS && cold_reads(&both.0) >= 100
+            let cold_reads = cold_reads(&both.0);
+            assert!(test_begun.elapsed() < 5 * PATIENCE, "{cold_reads} cold reads in round {round}");
+            round >= COLD_ROUNDS && cold_reads >= 100
         };
         count_while_moving(&both, is_enough, |is_over| set_and_delete(both.1[0], &exact, is_over));
     }

@@ -13,7 +13,7 @@ use minos_node::coordinator::ask_leader;
 use minos_proto::native::Secret;
 use minos_testkit::Client;
 use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
+    event::{PollFd, PollFlags, poll},
     process::{Pid, Signal, kill_process},
 };
 use tempfile::TempDir;
@@ -159,6 +159,7 @@ impl Rack {
 
     /// The next node that has started.
     pub(crate) fn announced(&mut self) -> (usize, SocketAddr, u32) {
+        assert!(self.announces_within(2 * PATIENCE), "no node has started");
         let Host::Up(_, said) = &mut self.host else { panic!("the test starts nodes again") };
         let mut line = String::new();
         assert!(said.read_line(&mut line).unwrap() > 0, "the rack has ended");
@@ -179,9 +180,13 @@ impl Rack {
 
     /// True if there is a next node that has started.
     pub(crate) fn has_announced(&self) -> bool {
+        self.announces_within(Duration::ZERO)
+    }
+
+    fn announces_within(&self, limit: Duration) -> bool {
         let Host::Up(_, said) = &self.host else { panic!("the test starts nodes again") };
         let mut ready = [PollFd::new(said.get_ref(), PollFlags::IN)];
-        !said.buffer().is_empty() || poll(&mut ready, Some(&Timespec::default())).unwrap() > 0
+        !said.buffer().is_empty() || poll(&mut ready, Some(&limit.try_into().unwrap())).unwrap() > 0
     }
 
     /// False once the process of a node has ended.
@@ -257,7 +262,9 @@ impl Rack {
         let pid = self.nodes[node].1;
         kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
         // On a busy machine its threads run on for a while.
+        let deadline = Instant::now() + PATIENCE;
         while signal == Signal::STOP && !is_stopped(pid) {
+            assert!(Instant::now() < deadline, "node {node} does not stop");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -288,6 +295,15 @@ impl Rack {
             std::fs::remove_file(self.folder.path().join(format!("node-{node}.region"))).unwrap();
             self.signal(node, Signal::KILL);
             self.wait_for_restart(node);
+        }
+    }
+
+    /// Waits until no micro-shard moves or is to move.
+    pub(crate) fn wait_until_at_rest(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.operate("status").contains("moves 0\nwaiting 0\n") {
+            assert!(Instant::now() < deadline, "{}", self.operate("status"));
+            std::thread::yield_now();
         }
     }
 

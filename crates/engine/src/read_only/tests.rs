@@ -16,6 +16,7 @@ use crate::{
 use minos_base::{KeyHash, seeded_stream};
 use minos_region::{Backing, Offset, OwnerState, Ownership};
 use minos_sync::Crcw;
+use minos_testkit::Over;
 use proptest::{collection::vec, prelude::*};
 use rand::{Rng, RngExt};
 use std::{
@@ -302,7 +303,7 @@ fn damage_beside_reads_is_survived<M: Mode>() {
                 damages.into_iter().rev().for_each(|(place, old)| victim.put(place, old));
             }
         });
-        let _done = Done(&done);
+        let _done = Over(&done);
         let mut sum = [0; 3];
         for pass in 0..PASSES_MAX {
             // On a busy machine the other thread may not have run yet.
@@ -316,15 +317,6 @@ fn damage_beside_reads_is_survived<M: Mode>() {
     });
     println!("{answers:?} found, missing, asked");
     assert!(answers[0] > PASSES * KEYS && answers[2] > 0, "{answers:?}");
-}
-
-/// Ends the other thread, also when this one panics.
-struct Done<'a>(&'a AtomicBool);
-
-impl Drop for Done<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
 }
 
 #[test]

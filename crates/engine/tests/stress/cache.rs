@@ -6,6 +6,7 @@ use crate::{
     writers::{NOW, WRITERS, Writer},
 };
 use minos_engine::{Access, Cache, Crcw, Crew, Erew, Eviction, Get, ItemMeta, Pinned, Put, StoreConfig};
+use minos_testkit::Over;
 use rand::{RngExt, rngs::StdRng};
 use std::{
     collections::VecDeque,
@@ -235,9 +236,8 @@ fn run<A: Access>(eviction: Eviction) {
                 watched(cache, reads[at], 10 + at as u64)
             })
         });
-        let watches = readers.map(|reader| reader.join().unwrap());
-        done.store(true, Relaxed);
-        watches
+        let _over = Over(done);
+        readers.map(|reader| reader.join().unwrap())
     });
     judge(cache, &watches);
     cache.check().unwrap();

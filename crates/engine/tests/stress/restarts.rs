@@ -6,6 +6,7 @@ use minos_engine::{
     Answer, Backing, CacheMode, Crcw, Engine, ItemMeta, Mode, OwnerState, Ownership, ReadOnly, StoreConfig,
     StoreMode,
 };
+use minos_testkit::Over;
 use rand::RngExt;
 use std::{
     hint,
@@ -119,9 +120,10 @@ fn reads_belong_to_their_tenure<M: Mode>() {
     let (mut watch, done, found) = (Watch::new(KEYS), AtomicBool::new(false), AtomicU64::new(0));
     let seen = thread::scope(|scope| {
         let reader = scope.spawn(|| read(&table, (&done, &found), &mut watch));
+        let over = Over(&done);
         let is_enough = |life: &u32| *life > LIVES && found.load(Relaxed) > FOUND_MIN;
         (2..LIVES_MAX).take_while(|life| !is_enough(life)).for_each(|life| live::<M>(&config, life));
-        done.store(true, Relaxed);
+        drop(over);
         reader.join().unwrap()
     });
     println!("{} values read, {} torn, {} stale; {seen:?}", watch.found, watch.torn, watch.stale);

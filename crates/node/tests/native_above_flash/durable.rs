@@ -1,5 +1,6 @@
 //! Answers that wait until changes are durable.
 
+use minos_testkit::Over;
 use std::{
     collections::BTreeMap,
     sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -127,6 +128,7 @@ fn survives(is_store: bool) {
             scope.spawn(move || change(client, of, course))
         });
         let clients: Vec<_> = clients.collect();
+        let over = Over(&course.is_cut);
         let acknowledged = || course.acknowledged.load(Relaxed);
         while acknowledged() < CHANGES && !clients.iter().any(|client| client.is_finished()) {
             thread::sleep(Duration::from_millis(1));
@@ -136,7 +138,7 @@ fn survives(is_store: bool) {
             assert_eq!(client.store(opcode, b"large", &part).status, Status::Ok);
         }
         twin.cut_power();
-        course.is_cut.store(true, Relaxed);
+        drop(over);
         clients.into_iter().map(|client| client.join().unwrap()).collect()
     });
     drop(rig);

@@ -1,5 +1,6 @@
 //! Changes roles and designs, and checks that they change.
 
+use minos_testkit::Over;
 use std::{
     collections::HashMap,
     ops::RangeInclusive,
@@ -69,14 +70,6 @@ fn switch_over(server: &TestServer, mut random: StdRng, is_over: &AtomicBool) ->
         thread::sleep(Duration::from_micros(random.random_range(PERIOD_US)));
     }
     switches
-}
-
-struct Over<'a>(&'a AtomicBool);
-
-impl Drop for Over<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// One of the numbers in `stats minos`.

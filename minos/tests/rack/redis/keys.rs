@@ -94,9 +94,7 @@ fn copies_are_not_listed_and_moved_keys_once() {
     for (at, key) in all.iter().enumerate().step_by(10) {
         rack.operate(&format!("move {} {}", rack.micro_shard(key), at / 10 % 2));
     }
-    while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    rack.wait_until_at_rest();
     for client in &mut clients {
         // Nodes hear of the last move one after another.
         insist(|| Ok(keys(client, "*")), |found| *found == sorted(all.clone()));

@@ -1,5 +1,6 @@
 //! CLIENT TRACKING in a rack: clients of any node are told of changes at every one.
 
+use minos_testkit::Over;
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
@@ -558,10 +559,11 @@ fn caches_are_right(
             .map(|(node, seed)| (nodes[*node], seed))
             .map(|(node, seed)| scope.spawn(move || change(node, seed, is_over)))
             .collect();
+        let (stops, over) = (Over(stops), Over(is_over));
         disturb(&mut rack);
-        is_over.store(true, Relaxed);
+        drop(over);
         writers.into_iter().for_each(|writer| writer.join().unwrap());
-        stops.store(true, Relaxed);
+        drop(stops);
         readers.into_iter().map(|reader| reader.join().unwrap()).collect()
     });
     let (mut client, begun) = (Connection::open(nodes[0]), Instant::now());
@@ -581,9 +583,7 @@ fn move_all(rack: &mut Rack) {
         for key in list("c", CACHED as usize) {
             rack.operate(&format!("move {} {}", rack.micro_shard(&key), (round + 1) % 2));
         }
-        while !rack.operate("status").contains("moves 0\nwaiting 0\n") {
-            thread::yield_now();
-        }
+        rack.wait_until_at_rest();
     }
 }
 
