@@ -17,6 +17,8 @@ use minos_node::settings::parse_time;
 
 pub(crate) use plain::Plain;
 
+use crate::{transfer::Place, trust::TrustArgs};
+
 /// How a command ended, as scripts see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
@@ -62,7 +64,7 @@ const SERVER_VARIABLE: &str = "MINOS_SERVER";
 #[derive(Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Server, as minos://HOST:PORT or HOST:PORT: the address of its --native; or
-    /// memcached://USER@HOST:PORT [default: $MINOS_SERVER, or 127.0.0.1:11311, or memcached://127.0.0.1:11211
+    /// memcached://USER@HOST:PORT, or memcacheds:// over TLS [default: $MINOS_SERVER, or 127.0.0.1:11311, or memcached://127.0.0.1:11211
     /// if nothing answers there]
     #[arg(long, short, value_name = "ADDR")]
     server: Option<String>,
@@ -79,6 +81,9 @@ pub(crate) struct ServerArgs {
     /// How long to wait for an answer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     timeout: Duration,
+
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 impl ServerArgs {
@@ -86,17 +91,20 @@ impl ServerArgs {
     fn connect(&self) -> anyhow::Result<Remote> {
         let named =
             self.server.clone().or_else(|| env::var(SERVER_VARIABLE).ok().filter(|it| !it.is_empty()));
+        let is_tls = named.as_deref().and_then(Place::at).is_some_and(|place| place.is_tls);
+        self.trust.check(is_tls, "--server memcacheds://")?;
         let Some(server) = named else {
             let native =
                 self.connect_native(&format!("127.0.0.1:{DEFAULT_PORT}"), self.timeout.min(HERE_WITHIN));
             return native.map(Remote::Native).or_else(|error| {
-                let plain = Plain::connect(PLAIN_DEFAULT, self.timeout).map(Remote::Plain);
+                let place = Place::plain(PLAIN_DEFAULT);
+                let plain = Plain::connect(&place, &self.trust, self.timeout).map(Remote::Plain);
                 let tried = format!("{error:#}; nor memcached://{PLAIN_DEFAULT}");
                 plain.context(tried).context("start one by `minos serve`, or name one by --server")
             });
         };
-        match server.strip_prefix("memcached://") {
-            Some(address) => Plain::connect(address, self.timeout).map(Remote::Plain),
+        match Place::at(&server) {
+            Some(place) => Plain::connect(&place, &self.trust, self.timeout).map(Remote::Plain),
             None => {
                 self.connect_native(&server, self.timeout).map(Remote::Native).map_err(|error| {
                     match error.downcast_ref() {

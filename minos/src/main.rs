@@ -19,6 +19,7 @@ mod serve;
 mod shell;
 mod top;
 mod transfer;
+mod trust;
 
 use std::{io::IsTerminal, process::ExitCode, sync::Arc};
 

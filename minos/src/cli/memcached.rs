@@ -1,7 +1,10 @@
 //! Commands of memcached's text protocol.
 
 use super::Remote;
-use crate::transfer::{Connection, PATIENCE};
+use crate::{
+    transfer::{Connection, PATIENCE, Place},
+    trust::TrustArgs,
+};
 
 const NAMES: &[&str] = &[
     "add",
@@ -45,9 +48,9 @@ pub(super) struct Memcached {
 }
 
 impl Memcached {
-    pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
+    pub(super) fn connect(place: &Place, trust: &TrustArgs) -> anyhow::Result<Self> {
         let names = NAMES.iter().map(|&name| name.to_owned()).collect();
-        Ok(Self { connection: Connection::open(address, PATIENCE)?, names })
+        Ok(Self { connection: Connection::open(place, trust, PATIENCE)?, names })
     }
 }
 

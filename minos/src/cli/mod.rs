@@ -16,7 +16,7 @@ use rustyline::{
     highlight::Highlighter, hint::Hinter, history::DefaultHistory, validate::Validator,
 };
 
-use crate::{client::show, transfer::Server};
+use crate::{client::show, transfer::Server, trust::TrustArgs};
 
 const HISTORY_FILE: &str = ".minos_history";
 
@@ -26,9 +26,11 @@ const HISTORY_FILE: &str = ".minos_history";
 /// lists commands. Lines from a pipe are executed one by one.
 #[derive(Debug, Args)]
 pub(crate) struct CliArgs {
-    /// The server: memcached://USER@HOST:PORT or redis://USER@HOST:PORT/DB
+    /// The server: memcached://USER@HOST:PORT or redis://USER@HOST:PORT/DB; over TLS memcacheds:// or rediss://
     #[arg(long, short, value_name = "URL", default_value = crate::transfer::DEFAULT_SERVER)]
     server: Server,
+    #[command(flatten)]
+    trust: TrustArgs,
     /// A command; without one, commands are read
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
@@ -45,9 +47,10 @@ trait Remote {
 
 impl CliArgs {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
+        Server::check(&self.trust, &[&self.server])?;
         let mut remote: Box<dyn Remote> = match &self.server {
-            Server::Memcached(address) => Box::new(memcached::Memcached::connect(address)?),
-            Server::Redis(url) => Box::new(redis::Redis::connect(url)?),
+            Server::Memcached(place) => Box::new(memcached::Memcached::connect(place, &self.trust)?),
+            Server::Redis(url) => Box::new(redis::Redis::connect(url, &self.trust)?),
         };
         if !self.command.is_empty() {
             let words: Vec<_> = self.command.iter().map(|word| word.clone().into_bytes()).collect();

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use redis::{Connection, ConnectionLike, Value, cmd};
 
 use super::Remote;
-use crate::transfer::connect_redis;
+use crate::{transfer::connect_redis, trust::TrustArgs};
 
 pub(super) struct Redis {
     connection: Connection,
@@ -13,8 +13,8 @@ pub(super) struct Redis {
 }
 
 impl Redis {
-    pub(super) fn connect(url: &str) -> anyhow::Result<Self> {
-        let mut connection = connect_redis(url)?;
+    pub(super) fn connect(url: &str, trust: &TrustArgs) -> anyhow::Result<Self> {
+        let mut connection = connect_redis(url, trust)?;
         // A user without the right to ask has no completion.
         let names: Vec<Vec<Value>> = cmd("COMMAND").query(&mut connection).unwrap_or_default();
         let name = |entry: Vec<Value>| match entry.into_iter().next()? {

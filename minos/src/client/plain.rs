@@ -5,17 +5,18 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 
 use super::{Found, When};
-use crate::transfer::{Connection, exptime_of_ttl, place_of, word_of};
+use crate::{
+    transfer::{Connection, Place, exptime_of_ttl, word_of},
+    trust::TrustArgs,
+};
 
 /// A server of memcached's protocol.
 pub(crate) struct Plain(Connection);
 
 impl Plain {
-    pub(crate) fn connect(address: &str, timeout: Duration) -> anyhow::Result<Self> {
-        let connection = Connection::open(address, timeout);
-        connection
-            .map(Self)
-            .with_context(|| format!("cannot use the server memcached://{}", place_of(address).1))
+    pub(crate) fn connect(place: &Place, trust: &TrustArgs, timeout: Duration) -> anyhow::Result<Self> {
+        let connection = Connection::open(place, trust, timeout);
+        connection.map(Self).with_context(|| format!("cannot use the server {place}"))
     }
 
     /// Sends a meta command: its name, its key, the length of its value if it has one, its flags, and what follows them.

@@ -5,7 +5,7 @@ use std::{io::Write, time::Duration};
 use anyhow::ensure;
 use clap::Args;
 
-use crate::{client::Plain, transfer::place_of};
+use crate::{client::Plain, transfer::Place, trust::TrustArgs};
 
 /// Time that a node has to answer.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -13,25 +13,30 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Show the nodes of a rack, as the nodes see them.
 #[derive(Args, Debug)]
 pub(crate) struct StatusArgs {
-    /// Addresses of nodes for memcached clients; each is asked. With users, memcached://USER@HOST:PORT
+    /// Addresses of nodes for memcached clients; each is asked. With users, memcached://USER@HOST:PORT; over TLS,
+    /// memcacheds://HOST:PORT
     #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:11311")]
     nodes: Vec<String>,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 /// Asks each node and prints its answer.
 pub(super) fn run(args: &StatusArgs) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     let mut answered = 0;
-    for node in &args.nodes {
-        let address = node.strip_prefix("memcached://").unwrap_or(node);
+    let place = |node: &String| Place::at(node).unwrap_or_else(|| Place::plain(node));
+    let places: Vec<_> = args.nodes.iter().map(place).collect();
+    args.trust.check(places.iter().any(|place| place.is_tls), "memcacheds://")?;
+    for place in &places {
         // Without user and password.
-        let (_, place) = place_of(address);
-        match ask(address) {
+        let address = place.host_and_port();
+        match ask(place, &args.trust) {
             Ok(facts) => {
                 answered += 1;
-                print(&mut out, place, &facts)?;
+                print(&mut out, address, &facts)?;
             }
-            Err(error) => writeln!(out, "{place}  {error:#}")?,
+            Err(error) => writeln!(out, "{address}  {error:#}")?,
         }
     }
     ensure!(answered > 0, "no node has answered");
@@ -40,8 +45,8 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<()> {
 
 type Facts = Vec<(String, String)>;
 
-fn ask(address: &str) -> anyhow::Result<Facts> {
-    let facts = Plain::connect(address, TIMEOUT)?.stats("rack")?;
+fn ask(place: &Place, trust: &TrustArgs) -> anyhow::Result<Facts> {
+    let facts = Plain::connect(place, trust, TIMEOUT)?.stats("rack")?;
     ensure!(!facts.is_empty(), "is no node of a rack");
     Ok(facts)
 }

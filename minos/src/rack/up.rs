@@ -5,7 +5,10 @@ use std::{
     fs,
     io::{BufRead, BufReader, Write},
     net::{Ipv4Addr, SocketAddr},
-    os::unix::{fs::DirBuilderExt, process::CommandExt as _},
+    os::unix::{
+        fs::{DirBuilderExt as _, OpenOptionsExt as _},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread::{self, JoinHandle},
@@ -38,6 +41,8 @@ const NAME: &str = "local";
 const COORDINATOR: &str = "coordinator";
 /// Its directory.
 const DIRECTORY: &str = "directory";
+/// The seed of its key hash.
+const SEED: &str = "hash-seed";
 /// What `minos serve` takes by default.
 const MICRO_SHARDS: u32 = 4096;
 const READS_INTERVAL: Duration = Duration::from_secs(10);
@@ -177,7 +182,6 @@ struct Up<'a> {
     /// Where this program was when it started: a newer one may be there when a node is started again.
     program: PathBuf,
     folder: Folder,
-    seed: u64,
     peers: String,
     nodes: Vec<Node>,
 }
@@ -230,10 +234,10 @@ pub(super) fn run(args: &UpArgs) -> anyhow::Result<()> {
         format!("{}@{}{native}", node / unit_size, path.display())
     };
     let peers = (0..args.nodes).map(peer).collect::<Vec<_>>().join(",");
-    let seed = seed(&folder.path)?;
+    keep_seed(&folder.path)?;
     let coordinator = coordinate(args, &folder.path, unit_size)?;
     let program = std::env::current_exe().context("cannot find this program")?;
-    let mut up = Up { args, program, folder, seed, peers, nodes: Vec::new() };
+    let mut up = Up { args, program, folder, peers, nodes: Vec::new() };
     let result = up.run(&stop, coordinator);
     up.stop();
     result
@@ -292,15 +296,17 @@ fn folder(args: &UpArgs) -> anyhow::Result<Folder> {
     Ok(Folder { path, is_own })
 }
 
-/// The seed of the key hash, which all nodes share, also when the rack is started again.
-fn seed(folder: &Path) -> anyhow::Result<u64> {
-    let path = folder.join("hash-seed");
-    if let Ok(text) = fs::read_to_string(&path) {
-        return text.trim().parse().with_context(|| format!("{} holds no number", path.display()));
+/// Keeps the seed of the key hash, which all nodes share, also when the rack is started again.
+fn keep_seed(folder: &Path) -> anyhow::Result<()> {
+    let path = folder.join(SEED);
+    if path.exists() {
+        return Ok(());
     }
-    let seed = random_seed();
-    fs::write(&path, seed.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(seed)
+    // Who knows the seed finds keys that collide.
+    let mut file = fs::OpenOptions::new();
+    let file = file.write(true).create_new(true).mode(0o600).open(&path);
+    let written = file.and_then(|mut file| write!(file, "{}", random_seed()));
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 impl Up<'_> {
@@ -357,7 +363,10 @@ impl Up<'_> {
         let folder = &self.folder.path;
         let mut command = Command::new(&self.program);
         command.args(["serve", "--rack", NAME, "--node", &node.to_string(), "--peers", &self.peers]);
-        command.args(["--memcached", &address.to_string(), "--hash-seed", &self.seed.to_string()]);
+        command.args(["--memcached", &address.to_string()]);
+        let mut seed = OsString::from("--hash-seed=file:");
+        seed.push(folder.join(SEED));
+        command.arg(seed);
         command.args(["--memory", &memory.to_string(), "--workers", &workers.to_string()]);
         let native = self.args.native(node);
         command.args(native.map(|address| format!("--native={address}")));

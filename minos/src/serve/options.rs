@@ -86,8 +86,8 @@ pub(crate) struct ServeOptions {
     /// of memory, a cache evicts the chain's oldest
     #[arg(long, value_name = "BUCKETS", default_value_t = CHAIN_BUCKETS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Store")]
     pub(crate) chain_max: u32,
-    /// Seed of the key hash [default: random]
-    #[arg(long, value_name = "N", help_heading = "Store")]
+    /// Seed of the key hash, or a file that holds it, which no list of processes shows [default: random]
+    #[arg(long, value_name = "N|file:PATH", value_parser = parse_hash_seed, help_heading = "Store")]
     pub(crate) hash_seed: Option<u64>,
 
     /// Worker threads [default: one a processor]
@@ -398,6 +398,12 @@ impl ServeOptions {
         config.hash_seed = self.hash_seed.unwrap_or_else(random_seed);
         config
     }
+}
+
+/// Parses a seed, or reads it from a file.
+fn parse_hash_seed(text: &str) -> anyhow::Result<u64> {
+    let number = text.strip_prefix("file:").map_or_else(|| Ok(text.to_owned()), std::fs::read_to_string)?;
+    Ok(number.trim().parse()?)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Items from and to a server by memcached's text protocol.
 
 use std::{
+    fmt,
     io::{self, BufRead, BufReader, Read, Write},
     net::{TcpStream, ToSocketAddrs},
     thread,
@@ -11,6 +12,7 @@ use anyhow::{Context, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
 use super::{BATCH_BYTES, Item, Sink, Source, password_of_environment, unix_ms};
+use crate::trust::{Secured, TrustArgs};
 
 /// Longest key on the wire, in bytes.
 const KEY_BYTES_MAX: usize = 250;
@@ -33,12 +35,85 @@ const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated";
 
 /// A connection.
 pub(crate) struct Connection {
-    reader: BufReader<TcpStream>,
+    reader: BufReader<Stream>,
     line: Vec<u8>,
 }
 
+enum Stream {
+    Plain(TcpStream),
+    Secured(Box<Secured>),
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.read(buffer),
+            Self::Secured(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Secured(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Secured(stream) => stream.flush(),
+        }
+    }
+}
+
+/// Where a server of memcached's protocol is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// HOST:PORT, perhaps behind USER:PASSWORD@.
+    address: String,
+    pub(crate) is_tls: bool,
+}
+
+impl Place {
+    /// The place at an address without TLS.
+    pub(crate) fn plain(address: &str) -> Self {
+        Self { address: address.to_owned(), is_tls: false }
+    }
+
+    /// The place that a URL names; `None` if it is another protocol's.
+    pub(crate) fn at(url: &str) -> Option<Self> {
+        let (scheme, address) = url.split_once("://")?;
+        let is_tls = match scheme {
+            "memcached" => false,
+            "memcacheds" => true,
+            _ => return None,
+        };
+        Some(Self { address: address.to_owned(), is_tls })
+    }
+
+    /// True if it names a port.
+    pub(super) fn has_port(&self) -> bool {
+        self.address.contains(':')
+    }
+
+    /// HOST:PORT.
+    pub(crate) fn host_and_port(&self) -> &str {
+        place_of(&self.address).1
+    }
+}
+
+/// Without user and password.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "memcached{}://{}", if self.is_tls { "s" } else { "" }, self.host_and_port())
+    }
+}
+
 /// The name and password in a server's address, as far as they are there, and the rest of it.
-pub(crate) fn place_of(address: &str) -> (Option<(&str, Option<&str>)>, &str) {
+pub(super) fn place_of(address: &str) -> (Option<(&str, Option<&str>)>, &str) {
     let Some((login, place)) = address.rsplit_once('@') else { return (None, address) };
     let login = login.split_once(':').map_or((login, None), |(name, password)| (name, Some(password)));
     (Some(login), place)
@@ -58,12 +133,18 @@ fn connected(place: &str, patience: Duration) -> io::Result<TcpStream> {
 
 impl Connection {
     /// Connects, and logs in if the server asks for that. A server that says nothing for `patience` has failed.
-    pub(crate) fn open(address: &str, patience: Duration) -> anyhow::Result<Self> {
-        let (login, place) = place_of(address);
-        let stream = connected(place, patience).context("cannot connect")?;
+    pub(crate) fn open(place: &Place, trust: &TrustArgs, patience: Duration) -> anyhow::Result<Self> {
+        let (login, address) = place_of(&place.address);
+        let stream = connected(address, patience).context("cannot connect")?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
+        let stream = if place.is_tls {
+            let (host, _) = address.rsplit_once(':').context("no port")?;
+            Stream::Secured(Box::new(trust.secure(host, stream)?))
+        } else {
+            Stream::Plain(stream)
+        };
         let mut connection = Self { reader: BufReader::with_capacity(64 << 10, stream), line: Vec::new() };
         connection.send(b"version\r\n")?;
         // Without users it would store the password.
@@ -85,7 +166,8 @@ impl Connection {
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.reader.get_mut().write_all(bytes)
+        let stream = self.reader.get_mut();
+        stream.write_all(bytes).and_then(|()| stream.flush())
     }
 
     /// The next line, without its end.
@@ -120,10 +202,10 @@ pub(super) struct MemcachedSource {
 }
 
 impl MemcachedSource {
-    pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
-        let values = Connection::open(address, PATIENCE)?;
+    pub(super) fn connect(place: &Place, trust: &TrustArgs) -> anyhow::Result<Self> {
+        let values = Connection::open(place, trust, PATIENCE)?;
         for _ in 0..ATTEMPTS {
-            let mut keys = Connection::open(address, PATIENCE)?;
+            let mut keys = Connection::open(place, trust, PATIENCE)?;
             keys.send(b"lru_crawler metadump all\r\n")?;
             // The first line alone tells whether there is a list.
             let first = keys.reader.fill_buf()?;
@@ -219,8 +301,8 @@ impl Source for MemcachedSource {
 pub(super) struct MemcachedSink(Connection);
 
 impl MemcachedSink {
-    pub(super) fn connect(address: &str) -> anyhow::Result<Self> {
-        Connection::open(address, PATIENCE).map(Self)
+    pub(super) fn connect(place: &Place, trust: &TrustArgs) -> anyhow::Result<Self> {
+        Connection::open(place, trust, PATIENCE).map(Self)
     }
 
     /// Sends stores that answer only if they fail. Returns the reasons of failures.

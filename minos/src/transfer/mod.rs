@@ -20,10 +20,12 @@ use clap::{
 };
 
 use file::{DumpReader, DumpWriter};
-pub(crate) use memcached::{Connection, PATIENCE, exptime_of_ttl, place_of, word_of};
-use memcached::{MemcachedSink, MemcachedSource};
+pub(crate) use memcached::{Connection, PATIENCE, Place, exptime_of_ttl, word_of};
+use memcached::{MemcachedSink, MemcachedSource, place_of};
 use redis::RedisSource;
 pub(crate) use redis::connect_redis;
+
+use crate::trust::TrustArgs;
 
 /// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(2);
@@ -71,8 +73,7 @@ trait Sink {
 /// A server as URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
-    /// HOST:PORT, perhaps behind USER:PASSWORD@.
-    Memcached(String),
+    Memcached(Place),
     /// The whole URL.
     Redis(String),
 }
@@ -81,10 +82,21 @@ impl Server {
     /// The server at a URL.
     fn at(url: &str) -> Option<Self> {
         match url.split_once("://")? {
-            ("memcached", address) if address.contains(':') => Some(Self::Memcached(address.to_owned())),
-            ("redis", address) if !address.is_empty() => Some(Self::Redis(url.to_owned())),
-            _ => None,
+            ("redis" | "rediss", address) if !address.is_empty() => Some(Self::Redis(url.to_owned())),
+            _ => Place::at(url).filter(Place::has_port).map(Self::Memcached),
         }
+    }
+
+    fn is_tls(&self) -> bool {
+        match self {
+            Self::Memcached(place) => place.is_tls,
+            Self::Redis(url) => redis::is_tls(url),
+        }
+    }
+
+    /// Looks whether options for TLS are of use: `servers` are all that are asked.
+    pub(crate) fn check(trust: &TrustArgs, servers: &[&Self]) -> anyhow::Result<()> {
+        trust.check(servers.iter().any(|server| server.is_tls()), "memcacheds:// or rediss://")
     }
 }
 
@@ -106,8 +118,8 @@ impl TypedValueParser for ServerParser {
     fn parse_ref(&self, command: &Command, arg: Option<&Arg>, url: &OsStr) -> Result<Server, clap::Error> {
         url.to_str().and_then(Server::at).ok_or_else(|| {
             let arg = arg.map(ToString::to_string).unwrap_or_default();
-            let expected =
-                "memcached://[USER[:PASSWORD]@]HOST:PORT or redis://[USER[:PASSWORD]@]HOST:PORT[/DB]";
+            let expected = "memcached://[USER[:PASSWORD]@]HOST:PORT or redis://[USER[:PASSWORD]@]HOST:PORT[/DB]; \
+                            over TLS memcacheds:// or rediss://";
             let text = format!("'{arg}' is no URL of a server: expected {expected}\n");
             clap::Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
         })
@@ -122,28 +134,29 @@ fn password_of_environment() -> anyhow::Result<String> {
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Memcached(address) => write!(f, "memcached://{}", place_of(address).1),
+            Self::Memcached(place) => place.fmt(f),
             // Without user and password, as above.
             Self::Redis(url) => {
-                write!(f, "redis://{}", place_of(url.strip_prefix("redis://").unwrap_or(url)).1)
+                let (scheme, address) = url.split_once("://").unwrap_or(("redis", url));
+                write!(f, "{scheme}://{}", place_of(address).1)
             }
         }
     }
 }
 
 impl Server {
-    fn source(&self) -> anyhow::Result<Box<dyn Source>> {
+    fn source(&self, trust: &TrustArgs) -> anyhow::Result<Box<dyn Source>> {
         Ok(match self {
-            Self::Memcached(address) => Box::new(MemcachedSource::connect(address)?),
-            Self::Redis(url) => Box::new(RedisSource::connect(url)?),
+            Self::Memcached(place) => Box::new(MemcachedSource::connect(place, trust)?),
+            Self::Redis(url) => Box::new(RedisSource::connect(url, trust)?),
         })
     }
 
-    fn sink(&self) -> anyhow::Result<Box<dyn Sink>> {
-        let Self::Memcached(address) = self else {
+    fn sink(&self, trust: &TrustArgs) -> anyhow::Result<Box<dyn Sink>> {
+        let Self::Memcached(place) = self else {
             anyhow::bail!("items are stored by memcached's protocol: --to memcached://HOST:PORT");
         };
-        Ok(Box::new(MemcachedSink::connect(address)?))
+        Ok(Box::new(MemcachedSink::connect(place, trust)?))
     }
 }
 
@@ -155,9 +168,12 @@ impl Server {
 pub(crate) struct DumpArgs {
     /// The file, which must not exist yet
     file: PathBuf,
-    /// The server: memcached://USER@HOST:PORT (Minos or memcached) or redis://USER@HOST:PORT/DB
+    /// The server: memcached://USER@HOST:PORT (Minos or memcached) or redis://USER@HOST:PORT/DB; over TLS memcacheds:// or
+    /// rediss://
     #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
     from: Server,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 /// Store all items of a file that `minos dump` wrote.
@@ -167,9 +183,11 @@ pub(crate) struct DumpArgs {
 pub(crate) struct RestoreArgs {
     /// The file
     file: PathBuf,
-    /// The server: memcached://USER@HOST:PORT
+    /// The server: memcached://USER@HOST:PORT, or memcacheds:// over TLS
     #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
     to: Server,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 /// Copy all items of another server: memcached's, or the strings of a Redis database.
@@ -177,16 +195,19 @@ pub(crate) struct RestoreArgs {
 /// Items of the same keys are replaced. What is changed meanwhile may be copied or not.
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
-    /// The other server: memcached://USER@HOST:PORT or redis://USER@HOST:PORT/DB
+    /// The other server: memcached://USER@HOST:PORT or redis://USER@HOST:PORT/DB; over TLS memcacheds:// or rediss://
     from: Server,
-    /// The server that gets the items: memcached://USER@HOST:PORT
+    /// The server that gets the items: memcached://USER@HOST:PORT, or memcacheds:// over TLS
     #[arg(long, value_name = "URL", default_value = DEFAULT_SERVER)]
     to: Server,
+    #[command(flatten)]
+    trust: TrustArgs,
 }
 
 impl DumpArgs {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let mut source = self.from.source().with_context(|| self.from.to_string())?;
+        Server::check(&self.trust, &[&self.from])?;
+        let mut source = self.from.source(&self.trust).with_context(|| self.from.to_string())?;
         let mut sink = DumpWriter::create(&self.file).with_context(|| self.file.display().to_string())?;
         let ended = pump(&mut *source, &mut sink);
         if ended.is_err() {
@@ -199,7 +220,8 @@ impl DumpArgs {
 
 impl RestoreArgs {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let mut sink = self.to.sink().with_context(|| self.to.to_string())?;
+        Server::check(&self.trust, &[&self.to])?;
+        let mut sink = self.to.sink(&self.trust).with_context(|| self.to.to_string())?;
         let mut source = DumpReader::open(&self.file).with_context(|| self.file.display().to_string())?;
         pump(&mut source, &mut *sink).with_context(|| self.file.display().to_string())
     }
@@ -207,8 +229,9 @@ impl RestoreArgs {
 
 impl ImportArgs {
     pub(crate) fn run(&self) -> anyhow::Result<()> {
-        let mut sink = self.to.sink().with_context(|| self.to.to_string())?;
-        let mut source = self.from.source().with_context(|| self.from.to_string())?;
+        Server::check(&self.trust, &[&self.from, &self.to])?;
+        let mut sink = self.to.sink(&self.trust).with_context(|| self.to.to_string())?;
+        let mut source = self.from.source(&self.trust).with_context(|| self.from.to_string())?;
         pump(&mut *source, &mut *sink)
     }
 }
@@ -250,14 +273,29 @@ mod tests {
 
     #[test]
     fn servers_are_urls() {
-        assert_eq!(Server::at("memcached://h:1"), Some(Server::Memcached("h:1".to_owned())));
+        assert_eq!(Server::at("memcached://h:1"), Some(Server::Memcached(Place::plain("h:1"))));
+        for (url, shown) in
+            [("memcacheds://u:p@h:1", "memcacheds://h:1"), ("rediss://u:p@h:1/2", "rediss://h:1/2")]
+        {
+            let server = Server::at(url).unwrap();
+            assert!(server.is_tls() && server.to_string() == shown, "{server}");
+        }
         let with_login = Server::at("memcached://user:pass@word:x@h:1").unwrap();
         assert_eq!(with_login.to_string(), "memcached://h:1");
         assert_eq!(place_of("user:pass@word:x@h:1"), (Some(("user", Some("pass@word:x"))), "h:1"));
         assert_eq!(place_of("user@h:1"), (Some(("user", None)), "h:1"));
         let redis = Server::at("redis://me:secret@h:6379/2").unwrap();
         assert_eq!(redis.to_string(), "redis://h:6379/2");
-        for text in ["", "h:1", "memcached://", "memcached://h", "redis://", "http://h:1"] {
+        for text in [
+            "",
+            "h:1",
+            "memcached://",
+            "memcached://h",
+            "memcacheds://h",
+            "redis://",
+            "rediss://",
+            "http://h:1",
+        ] {
             assert_eq!(Server::at(text), None, "{text}");
         }
     }

@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use redis::{Client, Connection, IntoConnectionInfo, Value, cmd, pipe};
 
 use super::{BATCH_BYTES, Item, Source, password_of_environment, unix_ms};
+use crate::trust::TrustArgs;
 
 /// Keys that one step of a scan looks at.
 const SCAN_COUNT: usize = 1000;
@@ -31,18 +32,25 @@ enum Told {
 }
 
 /// A connection to the server at a URL.
-pub(crate) fn connect_redis(url: &str) -> anyhow::Result<Connection> {
+pub(crate) fn connect_redis(url: &str, trust: &TrustArgs) -> anyhow::Result<Connection> {
     let mut info = url.into_connection_info()?;
     let settings = info.redis_settings().clone();
     if settings.username().is_some() && settings.password().is_none() {
         info = info.set_redis_settings(settings.set_password(password_of_environment()?));
     }
-    Client::open(info)?.get_connection().context("cannot connect")
+    let client =
+        if is_tls(url) { Client::build_with_tls(info, trust.of_redis()?) } else { Client::open(info) };
+    client?.get_connection().context("cannot connect")
+}
+
+/// True for a URL of a server over TLS.
+pub(super) fn is_tls(url: &str) -> bool {
+    url.starts_with("rediss://")
 }
 
 impl RedisSource {
-    pub(super) fn connect(url: &str) -> anyhow::Result<Self> {
-        let connection = connect_redis(url)?;
+    pub(super) fn connect(url: &str, trust: &TrustArgs) -> anyhow::Result<Self> {
+        let connection = connect_redis(url, trust)?;
         Ok(Self { connection, cursor: Some(0), found: VecDeque::new(), others: BTreeMap::new() })
     }
 

@@ -24,7 +24,7 @@ mod up;
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
-    os::unix::{net::UnixStream, process::CommandExt as _},
+    os::unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
     path::Path,
     process::{Command, Stdio},
     time::{Duration, Instant},
@@ -340,6 +340,20 @@ fn what_is_read_from_another_node_stays_in_memory() {
     }
     assert!(client.get(&cold).unwrap().is_none(), "nothing was evicted");
     assert!(stat(&mut client, "remote_noted") > 0);
+}
+
+/// Before, each node had it among its arguments.
+#[test]
+fn no_list_of_processes_shows_the_seed_of_the_hash() {
+    let rack = Rack::up(2, &[]);
+    let path = rack.folder.path().join("hash-seed");
+    let seed = std::fs::read_to_string(&path).unwrap();
+    assert!(seed.parse::<u64>().is_ok(), "{seed}");
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    for (_, pid) in &rack.nodes {
+        let arguments = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+        assert!(arguments.contains("hash-seed") && !arguments.contains(&seed), "{arguments}");
+    }
 }
 
 #[test]

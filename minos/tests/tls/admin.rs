@@ -55,13 +55,16 @@ fn who_cannot_be_trusted_is_not_asked() {
     fs::write(&strange, Authority::new().pem()).unwrap();
     for (address, options, why) in [
         (&*secured, &[&*ca_option(&strange)][..], "not trusted"),
-        (&secured, &[], "it needs --tls-ca"),
+        (&secured, &["--tls-ca=/dev/null"], "it has no certificate"),
         (&address.to_string(), &[&ca], "write --admin tls:"),
-        (&address.to_string(), &[], "does not answer as an admin endpoint"),
+        (&address.to_string(), &[], "--tls-name: write --admin tls:"),
     ] {
         let error = ctl(address, options).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
+    let unsecured = minos(&["ctl", "--timeout=60s", &format!("--admin={address}"), "stats", "admin"]);
+    let error = String::from_utf8_lossy(&unsecured.stderr);
+    assert!(error.contains("does not answer as an admin endpoint"), "{error}");
     // The certificate is for localhost.
     let option = format!("--admin={secured}");
     assert!(!minos(&["ctl", &option, &ca, "stats"]).status.success());

@@ -1,6 +1,7 @@
 //! Memcached over TLS: clients of other implementations, clients without a certificate, and clients that are none.
 
 mod admin;
+mod commands;
 #[path = "../common/mod.rs"]
 mod common;
 mod rig;

@@ -65,7 +65,7 @@ pub(crate) struct Rig {
     pub(crate) authority: Authority,
     server: Server,
     /// Where it speaks without TLS.
-    plain: SocketAddr,
+    pub(crate) plain: SocketAddr,
     folder: TempDir,
 }
 

@@ -268,6 +268,7 @@ pub(super) fn first_directory(config: &RackConfig) -> Directory {
 pub(crate) struct RackView<M: Mode> {
     rack: Arc<Rack<M>>,
     is_managed: bool,
+    may_overtake: bool,
     pub(crate) counters: Arc<RackCounters>,
     clock_zero_s: u64,
     version: u64,
@@ -332,6 +333,7 @@ impl<M: Mode> RackView<M> {
             has_handed: Cell::new(false),
             until_sample: Cell::new(0),
             is_managed: rack.config.is_managed(),
+            may_overtake: rack.config.is_managed() || !matches!(rack.config.fabric, RackFabric::Mapped),
             rack,
         };
         view.refresh(now);
@@ -425,7 +427,7 @@ impl<M: Mode> RackView<M> {
 
     /// True if a command for a key might overtake one before it that is under way.
     pub(crate) fn may_overtake(&self) -> bool {
-        self.is_managed || !matches!(self.rack.config.fabric, RackFabric::Mapped)
+        self.may_overtake
     }
 
     /// True if what this turn has found may leave. A turn without the right has touched no item.

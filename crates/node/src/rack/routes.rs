@@ -12,6 +12,7 @@ use std::{
 };
 
 use minos_base::KeyHash;
+use minos_unit::MICRO_SHARDS_MAX;
 use parking_lot::Mutex;
 
 /// The bits of a word that name a node.
@@ -37,7 +38,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The routes to all micro-shards, and the lease under which this node may answer.
 pub(crate) struct Routes {
-    words: Box<[AtomicU16]>,
+    /// As many as there may be at most, so that no access has a bound to check.
+    words: Box<[AtomicU16; MICRO_SHARDS_MAX as usize]>,
+    /// How many there are.
+    micro_shards: u32,
     /// Raised after each change.
     version: AtomicU64,
     /// Micro-shards whose changes are handed over.
@@ -101,7 +105,8 @@ impl Routes {
     /// Routes to `micro_shards` for so many workers: all nowhere, and without a lease.
     pub(crate) fn new(micro_shards: u32, workers: usize) -> Self {
         Self {
-            words: (0..micro_shards).map(|_| AtomicU16::new(NOWHERE)).collect(),
+            words: Box::new([const { AtomicU16::new(NOWHERE) }; MICRO_SHARDS_MAX as usize]),
+            micro_shards,
             version: AtomicU64::new(1),
             fed: AtomicUsize::new(0),
             has_changed: AtomicBool::new(false),
@@ -115,36 +120,41 @@ impl Routes {
         }
     }
 
+    #[inline]
+    fn word(&self, micro_shard: u32) -> &AtomicU16 {
+        &self.words[usize::from(micro_shard as u16)]
+    }
+
     /// True if a node may do anything with a key of a micro-shard, and nobody is to hear of it. Else the node may have it
     /// all the same.
     #[inline]
     pub(crate) fn is_settled_at(&self, micro_shard: u32, node: u16) -> bool {
-        self.words[micro_shard as usize].load(Ordering::Relaxed) == node
+        self.word(micro_shard).load(Ordering::Relaxed) == node
     }
 
     /// The node to read a key of a micro-shard at.
     #[inline]
     pub(crate) fn reader(&self, micro_shard: u32) -> u16 {
-        self.words[micro_shard as usize].load(Ordering::Relaxed) & NODE
+        self.word(micro_shard).load(Ordering::Relaxed) & NODE
     }
 
     /// The node to change a key of a micro-shard at; `None` while changes wait.
     #[inline]
     pub(crate) fn writer(&self, micro_shard: u32) -> Option<u16> {
-        let word = self.words[micro_shard as usize].load(Ordering::Relaxed);
+        let word = self.word(micro_shard).load(Ordering::Relaxed);
         (word & FROZEN == 0).then_some(word & NODE)
     }
 
     /// Whether changes to a micro-shard are to be noted, and whether to be handed over.
     #[inline]
     pub(crate) fn notes(&self, micro_shard: u32) -> (bool, bool) {
-        let word = self.words[micro_shard as usize].load(Ordering::Relaxed);
+        let word = self.word(micro_shard).load(Ordering::Relaxed);
         (word & NOTING != 0, word & FED != 0)
     }
 
     /// Sets the node of a micro-shard, and whether changes wait.
     pub(crate) fn set(&self, micro_shard: u32, node: u16, is_frozen: bool) {
-        let word = &self.words[micro_shard as usize];
+        let word = self.word(micro_shard);
         let old = word.load(Ordering::Relaxed);
         let new = old & (NOTING | FED | COPIED) | node | if is_frozen { FROZEN } else { 0 };
         if old != new {
@@ -155,7 +165,7 @@ impl Routes {
 
     /// How many micro-shards are at a node.
     pub(crate) fn count(&self, node: u16) -> usize {
-        (0..self.words.len() as u32).filter(|micro_shard| self.reader(*micro_shard) == node).count()
+        (0..self.micro_shards).filter(|micro_shard| self.reader(*micro_shard) == node).count()
     }
 
     /// The version of the routes.
@@ -264,12 +274,12 @@ impl Routes {
     /// Begins to note the changes of a micro-shard, with none.
     pub(crate) fn note(&self, micro_shard: u32) {
         self.notes.lock().insert(micro_shard, Some(Vec::new()));
-        self.words[micro_shard as usize].fetch_or(NOTING, Ordering::Relaxed);
+        self.word(micro_shard).fetch_or(NOTING, Ordering::Relaxed);
     }
 
     /// Ends that.
     pub(crate) fn stop_noting(&self, micro_shard: u32) {
-        self.words[micro_shard as usize].fetch_and(!NOTING, Ordering::Relaxed);
+        self.word(micro_shard).fetch_and(!NOTING, Ordering::Relaxed);
         self.notes.lock().remove(&micro_shard);
     }
 
@@ -297,7 +307,7 @@ impl Routes {
 
     /// Sets or clears a mark; true if it was set before.
     fn mark(&self, micro_shard: u32, mark: u16, is_set: bool) -> bool {
-        let word = &self.words[micro_shard as usize];
+        let word = self.word(micro_shard);
         let old = match is_set {
             true => word.fetch_or(mark, Ordering::Relaxed),
             false => word.fetch_and(!mark, Ordering::Relaxed),
@@ -320,7 +330,7 @@ impl Routes {
     /// True if a copy of a micro-shard may be read here as long as it is fresh.
     #[inline]
     pub(crate) fn is_copied(&self, micro_shard: u32) -> bool {
-        self.words[micro_shard as usize].load(Ordering::Relaxed) & COPIED != 0
+        self.word(micro_shard).load(Ordering::Relaxed) & COPIED != 0
     }
 
     /// Takes in changes that were made.
