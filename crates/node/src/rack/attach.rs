@@ -91,7 +91,7 @@ impl<M: Mode> Attacher<M> {
         // Each end holds a stream as long as it lives: its end tells the other.
         let mut served = Vec::new();
         let mut attached: Vec<Attached<M>> = Vec::new();
-        let mut missing: Vec<usize> = self.rack.unit().collect();
+        let mut missing: Vec<Missing> = self.rack.unit().map(Missing::new).collect();
         while !self.stop.is_requested() {
             self.pass(&mut served);
             self.attach(&mut missing, &mut attached);
@@ -103,7 +103,7 @@ impl<M: Mode> Attacher<M> {
             attached.retain_mut(|one| {
                 let is_there = one.stream.receive(&mut [0]) == Progress::Blocked;
                 if !is_there {
-                    missing.push(one.node);
+                    missing.push(Missing::new(one.node));
                     self.note_loss(one);
                 }
                 is_there
@@ -134,9 +134,10 @@ impl<M: Mode> Attacher<M> {
         }
     }
 
-    fn attach(&self, missing: &mut Vec<usize>, attached: &mut Vec<Attached<M>>) {
-        missing.retain(|&node| match attach(&self.rack, &self.store, node) {
+    fn attach(&self, missing: &mut Vec<Missing>, attached: &mut Vec<Attached<M>>) {
+        missing.retain_mut(|it| match attach(&self.rack, &self.store, it.node) {
             Ok(one) => {
+                let node = it.node;
                 match &one.memory {
                     Memory::Mapped(table) => self.rack.attach(node, Some(Arc::clone(table)), "attached"),
                     #[cfg(feature = "ucx")]
@@ -147,7 +148,7 @@ impl<M: Mode> Attacher<M> {
                 false
             }
             Err(error) => {
-                tracing::debug!(node, %error, "the memory of a node of the unit is not attached");
+                it.say(&error);
                 true
             }
         });
@@ -249,6 +250,32 @@ pub(super) struct Attached<M: Mode> {
     pub(super) memory: Memory<M>,
     /// It is a file, which outlives the node.
     is_file: bool,
+}
+
+/// A node whose memory is not attached.
+struct Missing {
+    node: usize,
+    /// Why it is refused, as it was said last.
+    said: String,
+}
+
+impl Missing {
+    fn new(node: usize) -> Self {
+        Self { node, said: String::new() }
+    }
+
+    /// Says why it is not attached. It is tried often: each refusal is said once, and that a node is not there at all
+    /// is no news.
+    fn say(&mut self, error: &io::Error) {
+        let (node, text) = (self.node, error.to_string());
+        let is_refused = matches!(error.kind(), io::ErrorKind::Other | io::ErrorKind::InvalidData);
+        if is_refused && text != self.said {
+            tracing::warn!(node, %error, "the memory of a node of the unit is not attached");
+            self.said = text;
+        } else {
+            tracing::debug!(node, %error, "the memory of a node of the unit is not attached");
+        }
+    }
 }
 
 /// False once the other end has closed. It sends nothing.
