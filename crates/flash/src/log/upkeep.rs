@@ -23,7 +23,8 @@ pub(super) struct Closing {
 }
 
 impl Log {
-    /// Makes all records dead, also after a crash: [`Event::Emptied`] follows. The index is empty already.
+    /// Makes all records dead, also after a crash: [`Event::Emptied`] follows. The index is empty already. What failed
+    /// before is to be answered all the same.
     pub fn empty_all(&mut self) {
         self.commit_all();
         self.flow.flush_before = self.flow.next_batch;
@@ -32,7 +33,6 @@ impl Log {
         (self.victim, self.scrubbed) = (None, None);
         self.carried.clear();
         self.disowned.clear();
-        self.unanswered = 0;
         self.segments.least_life = self.segments.next_life;
         self.segments.take_back();
         for number in 0..self.layout.segments() {

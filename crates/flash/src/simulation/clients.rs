@@ -136,6 +136,9 @@ impl World {
 
     pub(super) fn empty_all(&mut self) {
         self.sequence += 1;
+        let failed = self.table.pending.values().filter(|it| it.has_failed).count();
+        let failed = failed + self.unburied.iter().filter(|(has_failed, _)| *has_failed).count();
+        (0..failed).for_each(|_| self.log.answered());
         self.table = Table::default();
         self.retries.clear();
         for (_, twin) in

@@ -187,6 +187,7 @@ impl Keeper {
         while let Some(&token) = self.flights.failed.front() {
             let Some(flight) = self.flights.flights.get(&token) else {
                 self.flights.failed.pop_front();
+                self.log.answered();
                 continue;
             };
             let is_copy = matches!(flight.freight, Freight::Copy(..));
