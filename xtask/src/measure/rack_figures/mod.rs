@@ -164,16 +164,30 @@ impl Case {
         Ok(())
     }
 
-    /// The node that is busiest for its part.
-    fn busiest(&self) -> Option<&Seat> {
-        self.seats.iter().max_by(|one, other| one.busy_us().total_cmp(&other.busy_us()))
+    /// The node that is busiest for its part in all rounds, or in all but one.
+    fn busiest(&self, but: Option<usize>) -> Option<&Seat> {
+        self.seats.iter().max_by(|one, other| one.busy_us(but).total_cmp(&other.busy_us(but)))
+    }
+
+    /// Operations a microsecond, by round. The busiest node is chosen by the other rounds: of nodes with equal parts, it
+    /// would else be the one whose round was disturbed most.
+    fn capacities(&self) -> anyhow::Result<Vec<f64>> {
+        let of_round = |round: usize| {
+            let seat = self.busiest(Some(round)).context("no node was measured")?;
+            Ok(1.0 / (mixes::share(&seat.parts) * seat.us[round]))
+        };
+        (0..self.costs.len()).map(of_round).collect()
     }
 }
 
 impl Seat {
-    /// Microseconds for each request of the rack.
-    fn busy_us(&self) -> f64 {
-        mixes::share(&self.parts) * samples(&self.us).median()
+    /// Microseconds for each request of the rack, by all rounds, or by all but one.
+    fn busy_us(&self, but: Option<usize>) -> f64 {
+        let mut us = self.us.clone();
+        if let Some(round) = but.filter(|_| us.len() > 1) {
+            us.remove(round);
+        }
+        mixes::share(&self.parts) * samples(&us).median()
     }
 }
 
@@ -223,9 +237,8 @@ impl Measured {
 
     /// Speed-ups are not divided by those of units of one yet.
     fn row(&self, case: &Case) -> anyhow::Result<Row> {
-        let seat = case.busiest().context("no node was measured")?;
-        let share = mixes::share(&seat.parts);
-        let measured: Vec<f64> = seat.us.iter().map(|us| 1.0 / (share * us)).collect();
+        let seat = case.busiest(None).context("no node was measured")?;
+        let measured = case.capacities()?;
         let saturation = |[local_read, remote_read, local_write]: &[f64; 3]| {
             let fabric = mixes::fabric(*local_read, *remote_read, *local_write);
             Ok(case.mix.model(&self.shares, fabric)?.saturation())

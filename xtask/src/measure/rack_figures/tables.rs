@@ -164,7 +164,7 @@ fn costs(single: &Single) -> Report {
 fn capacities(rows: &[Row]) -> Report {
     let mut report = Report::new(
         "Throughput of the rack (figures 16, 18 and 19)",
-        "Million operations a second with a processor for each node. Measured: the busiest node under its mix. Model: \
+        "Million operations a second with a processor for each node. Measured: the busiest node under its mix, chosen by the other rounds. Model: \
          `lab/rackmodel` with the costs of single operations measured just before and after, computed; how far it is off, by round. 1 ms: \
          with the costs above in virtual time, 99 % of the requests \
          within 1 ms, simulated. Speed-ups are over units of one with as many writes; of table 1: by the model with the \
@@ -325,7 +325,7 @@ impl Measured {
         let cases = self.cases.iter().filter(|case| of_unit(case.mix));
         let seat = |case: &super::Case| {
             let seat = case.seats.iter().find(|seat| seat.node == node)?;
-            Some((case.mix.way, mixes::share(&seat.parts), seat.busy_us()))
+            Some((case.mix.way, mixes::share(&seat.parts), seat.busy_us(None)))
         };
         cases.filter_map(seat).collect()
     }
