@@ -14,7 +14,7 @@ use rustls::{
 pub(crate) type Secured = StreamOwned<ClientConnection, TcpStream>;
 
 /// How a server over TLS is trusted.
-#[derive(Args, Clone, Debug, Default)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct TrustArgs {
     /// Over TLS, authorities in PEM, one of which must have signed the server's certificate [default: the system's]
     #[arg(long, global = true, value_name = "FILE")]
@@ -50,7 +50,7 @@ impl TrustArgs {
         Ok(())
     }
 
-    /// What TLS is to be spoken by.
+    /// The configuration to speak TLS with.
     ///
     /// # Errors
     /// A file is of no use.
@@ -78,8 +78,10 @@ impl TrustArgs {
             }
         } else {
             // Some of a system's may be of no use; what they have signed is not trusted.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            ensure!(!roots.is_empty(), "the system has no authorities: say --tls-ca");
+            let of_system = rustls_native_certs::load_native_certs();
+            roots.add_parsable_certificates(of_system.certs);
+            let why = of_system.errors.first().map(|error| format!(" ({error})")).unwrap_or_default();
+            ensure!(!roots.is_empty(), "the system has no authorities{why}: say --tls-ca");
         }
         Ok(roots)
     }
@@ -112,7 +114,9 @@ impl TrustArgs {
             self.tls_name.is_none(),
             "--tls-name: with rediss:// the certificate must have the URL's host"
         );
-        // The client asks for one of the process.
+        // It refuses what is of no use here as well, and names it.
+        self.config()?;
+        // The client takes the provider of the process.
         let _ = ring::default_provider().install_default();
         let read = |option: &str, path: &PathBuf| {
             std::fs::read(path).with_context(|| format!("{option} {}", path.display()))

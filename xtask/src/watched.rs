@@ -25,6 +25,8 @@ pub(crate) struct Watched {
     lines: Receiver<io::Result<String>>,
     /// The link in `/proc` of the pipe that both outputs go to.
     pipe: PathBuf,
+    /// When the command was seen to have ended.
+    ended: Option<Instant>,
     silence_max: Duration,
     linger_max: Duration,
 }
@@ -50,29 +52,32 @@ impl Watched {
         let child = command.spawn();
         // Closes this process' ends of the pipe; otherwise reading would never end.
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        Ok(Self { child: child?, lines: read_lines(reader), pipe, silence_max, linger_max })
+        Ok(Self { child: child?, lines: read_lines(reader), pipe, ended: None, silence_max, linger_max })
     }
 
     /// Waits for the next line. Silence is no sign of a hang unless a test `is_running`: a build may be silent for long.
     pub(crate) fn next(&mut self, is_running: bool) -> io::Result<Seen> {
-        let (mut begin, mut has_ended) = (Instant::now(), false);
+        let begin = Instant::now();
         loop {
+            // A process that is left behind may go on to write.
+            let lingers = self.ended.is_some_and(|ended| ended.elapsed() > self.linger_max);
+            let hangs = self.ended.is_none() && is_running && begin.elapsed() > self.silence_max;
+            if lingers || hangs {
+                let what = if lingers {
+                    "these processes outlive the command"
+                } else {
+                    "the tests hang in these processes"
+                };
+                return Ok(Seen::Hung(format!("{what}:\n{}", self.end_all())));
+            }
             match self.lines.recv_timeout(Duration::from_millis(200)) {
                 Ok(line) => return Ok(Seen::Line(line?)),
                 Err(RecvTimeoutError::Disconnected) => return Ok(Seen::End),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if !has_ended && self.child.try_wait()?.is_some() {
-                (has_ended, begin) = (true, Instant::now());
+            if self.ended.is_none() && self.child.try_wait()?.is_some() {
+                self.ended = Some(Instant::now());
             }
-            let what = if has_ended && begin.elapsed() > self.linger_max {
-                "the command has ended, and these processes have not"
-            } else if !has_ended && is_running && begin.elapsed() > self.silence_max {
-                "the tests hang in these processes"
-            } else {
-                continue;
-            };
-            return Ok(Seen::Hung(format!("{what}:\n{}", self.end_all())));
         }
     }
 
@@ -85,7 +90,8 @@ impl Watched {
         // This process has the other end of the pipe.
         let others = || processes().filter(|&process| process != std::process::id());
         let mut found: BTreeSet<u32> = others().filter(|&process| self.is_open_in(process)).collect();
-        found.insert(self.child.id());
+        // The number of one that has ended may be another's now.
+        found.extend(matches!(self.child.try_wait(), Ok(None)).then_some(self.child.id()));
         let is_child =
             |process: u32, found: &BTreeSet<u32>| parent(process).is_some_and(|it| found.contains(&it));
         while let Some(process) = others().find(|&it| !found.contains(&it) && is_child(it, &found)) {
@@ -96,6 +102,7 @@ impl Watched {
             // It may have ended meanwhile.
             let _ = kill_process(process, Signal::KILL);
         }
+        let _ = self.child.wait();
         said
     }
 
@@ -183,7 +190,7 @@ mod tests {
         let (lines, hung) = ends("sleep 1002 & echo done", true, LONG);
         let hung = hung.unwrap();
         assert_eq!(lines, ["done"]);
-        assert!(hung.contains("these processes have not") && hung.contains(": sleep 1002\n"), "{hung}");
+        assert!(hung.contains("outlive the command") && hung.contains(": sleep 1002\n"), "{hung}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Sets its flag when it is dropped, so also when the test fails. Threads that go on until the flag is set would otherwise
+/// Sets its flag when it is dropped, thus also when the test fails. Threads that go on until the flag is set would otherwise
 /// keep a failed test from its end.
 #[derive(Debug)]
 pub struct Over<'a>(pub &'a AtomicBool);

@@ -43,9 +43,10 @@ impl AdminServer {
     }
 
     fn trust(&self) -> anyhow::Result<Option<Trust>> {
-        let Address::Tcp(address) = &self.admin.address else { return Ok(None) };
-        self.trust.check(self.admin.is_tls, &format!("--admin tls:{address}"))?;
-        if !self.admin.is_tls {
+        let AdminAddress { address, is_tls } = &self.admin;
+        self.trust.check(*is_tls, "--admin tls:IP:PORT")?;
+        let Address::Tcp(address) = address else { return Ok(None) };
+        if !is_tls {
             return Ok(None);
         }
         let name = self.trust.server_name(&address.ip().to_string())?;

@@ -28,6 +28,10 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<()> {
     let place = |node: &String| Place::at(node).unwrap_or_else(|| Place::plain(node));
     let places: Vec<_> = args.nodes.iter().map(place).collect();
     args.trust.check(places.iter().any(|place| place.is_tls), "memcacheds://")?;
+    if places.iter().any(|place| place.is_tls) {
+        // Once, and not for each node.
+        args.trust.config()?;
+    }
     for place in &places {
         // Without user and password.
         let address = place.host_and_port();

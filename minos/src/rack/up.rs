@@ -298,15 +298,19 @@ fn folder(args: &UpArgs) -> anyhow::Result<Folder> {
 
 /// Keeps the seed of the key hash, which all nodes share, also when the rack is started again.
 fn keep_seed(folder: &Path) -> anyhow::Result<()> {
-    let path = folder.join(SEED);
-    if path.exists() {
-        return Ok(());
-    }
-    // Who knows the seed finds keys that collide.
-    let mut file = fs::OpenOptions::new();
-    let file = file.write(true).create_new(true).mode(0o600).open(&path);
-    let written = file.and_then(|mut file| write!(file, "{}", random_seed()));
-    written.with_context(|| format!("cannot write {}", path.display()))
+    let (path, new) = (folder.join(SEED), folder.join("hash-seed.new"));
+    let seed: u64 = match fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().with_context(|| format!("{} holds no number", path.display()))?,
+        Err(_) => random_seed(),
+    };
+    let write = || {
+        // Who knows the seed finds keys that collide. Earlier versions let others read it.
+        let _ = fs::remove_file(&new);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+        write!(file, "{seed}")?;
+        fs::rename(&new, &path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 impl Up<'_> {

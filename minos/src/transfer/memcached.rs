@@ -99,6 +99,11 @@ impl Place {
         self.address.contains(':')
     }
 
+    /// How its URL begins.
+    fn scheme(&self) -> &'static str {
+        if self.is_tls { "memcacheds://" } else { "memcached://" }
+    }
+
     /// HOST:PORT.
     pub(crate) fn host_and_port(&self) -> &str {
         place_of(&self.address).1
@@ -108,7 +113,7 @@ impl Place {
 /// Without user and password.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "memcached{}://{}", if self.is_tls { "s" } else { "" }, self.host_and_port())
+        write!(f, "{}{}", self.scheme(), self.host_and_port())
     }
 }
 
@@ -149,7 +154,8 @@ impl Connection {
         connection.send(b"version\r\n")?;
         // Without users it would store the password.
         if connection.line()? == UNAUTHENTICATED {
-            let (name, password) = login.context("the server has users: say memcached://USER@HOST:PORT")?;
+            let said = || format!("the server has users: say {}USER@HOST:PORT", place.scheme());
+            let (name, password) = login.with_context(said)?;
             let password = password.map_or_else(password_of_environment, |said| Ok(said.to_owned()))?;
             connection.log_in(name, &password)?;
         }
@@ -291,7 +297,7 @@ impl Source for MemcachedSource {
     fn left_out(&self) -> Option<String> {
         let Self { nameless, .. } = self;
         let text = format!(
-            "{nameless} keys left out that memcached's protocol cannot name: copy them from redis://"
+            "{nameless} keys left out that memcached's protocol cannot name: copy them by Redis' protocol"
         );
         (*nameless > 0).then_some(text)
     }

@@ -154,7 +154,9 @@ impl Server {
 
     fn sink(&self, trust: &TrustArgs) -> anyhow::Result<Box<dyn Sink>> {
         let Self::Memcached(place) = self else {
-            anyhow::bail!("items are stored by memcached's protocol: --to memcached://HOST:PORT");
+            anyhow::bail!(
+                "items are stored by memcached's protocol: --to memcached://HOST:PORT, or memcacheds:// over TLS"
+            );
         };
         Ok(Box::new(MemcachedSink::connect(place, trust)?))
     }

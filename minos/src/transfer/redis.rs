@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use anyhow::{Context, bail};
 use redis::{Client, Connection, IntoConnectionInfo, Value, cmd, pipe};
 
-use super::{BATCH_BYTES, Item, Source, password_of_environment, unix_ms};
+use super::{BATCH_BYTES, Item, PATIENCE, Source, password_of_environment, unix_ms};
 use crate::trust::TrustArgs;
 
 /// Keys that one step of a scan looks at.
@@ -40,7 +40,8 @@ pub(crate) fn connect_redis(url: &str, trust: &TrustArgs) -> anyhow::Result<Conn
     }
     let client =
         if is_tls(url) { Client::build_with_tls(info, trust.of_redis()?) } else { Client::open(info) };
-    client?.get_connection().context("cannot connect")
+    // With the handshake and the login. A command may take longer.
+    client?.get_connection_with_timeout(PATIENCE).context("cannot connect")
 }
 
 /// True for a URL of a server over TLS.
@@ -51,6 +52,8 @@ pub(super) fn is_tls(url: &str) -> bool {
 impl RedisSource {
     pub(super) fn connect(url: &str, trust: &TrustArgs) -> anyhow::Result<Self> {
         let connection = connect_redis(url, trust)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        connection.set_write_timeout(Some(PATIENCE))?;
         Ok(Self { connection, cursor: Some(0), found: VecDeque::new(), others: BTreeMap::new() })
     }
 

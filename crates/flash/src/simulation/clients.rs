@@ -158,7 +158,7 @@ impl World {
         if let Some(twin) = self.twins.remove(&token) {
             return self.unburied.push((true, twin));
         }
-        let Some((key, append)) = self.appends.remove(&token) else { return };
+        let Some((key, append)) = self.appends.remove(&token) else { return self.log.answered() };
         match self.table.pending.get_mut(&hash(key).0) {
             Some(pending) if pending.token == token => {
                 pending.has_failed = true;

@@ -264,11 +264,14 @@ impl Missing {
         Self { node, said: String::new() }
     }
 
-    /// Says why it is not attached. It is tried often: each refusal is said once, and that a node is not there at all
+    /// Says why it is not attached. It is tried often: the same refusal is said once, and that a node is not there at all
     /// is no news.
     fn say(&mut self, error: &io::Error) {
         let (node, text) = (self.node, error.to_string());
-        let is_refused = matches!(error.kind(), io::ErrorKind::Other | io::ErrorKind::InvalidData);
+        let is_refused = matches!(
+            error.kind(),
+            io::ErrorKind::Other | io::ErrorKind::InvalidData | io::ErrorKind::PermissionDenied
+        );
         if is_refused && text != self.said {
             tracing::warn!(node, %error, "the memory of a node of the unit is not attached");
             self.said = text;

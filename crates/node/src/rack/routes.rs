@@ -122,6 +122,8 @@ impl Routes {
 
     #[inline]
     fn word(&self, micro_shard: u32) -> &AtomicU16 {
+        const { assert!(MICRO_SHARDS_MAX == 1 << u16::BITS) };
+        debug_assert!(micro_shard < self.micro_shards);
         &self.words[usize::from(micro_shard as u16)]
     }
 

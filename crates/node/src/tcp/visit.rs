@@ -231,7 +231,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 let fetched = if M::HAS_FLASH { connection.fetched.take() } else { None };
                 let (mut cx, tx) = self.context();
                 cx.fetched = fetched.as_deref();
-                // Some may have come since the visit began, and before a command that was sent behind the change's reply.
+                // Notices may have come since the visit began, before a command whose client knew of the change.
                 session.deliver(connection.registration.inbox(), tx);
                 let served = resp::serve(&mut cx, session, input, requests_left, tx);
                 session.go_on(&served.1, connection.registration.inbox(), tx);

@@ -200,7 +200,7 @@ fn samples(values: &[f64]) -> Samples {
 /// What a rack carries in one way.
 struct Row {
     mix: Mix,
-    /// Its busiest node.
+    /// Its busiest node, by all rounds.
     node: usize,
     /// Million operations a second, if each node has one processor.
     measured: Samples,
