@@ -162,9 +162,18 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
     };
     // All at once, because another choice of crates has other features, and is built once more.
     run(TSAN.crates().args(["--test", "quick", "--no-run"]))?;
-    // The last one hands over by the standard library's own scopes alone.
-    let skipped =
-        [HUGE_TESTS, "tests::heap", "tests::rebuild", "tests::restart", "tiered::model", "snapshot::target"];
+    // The last one hands over by the standard library's own scopes alone, the others have one thread and take minutes.
+    let skipped = [
+        HUGE_TESTS,
+        "tests::heap",
+        "tests::rebuild",
+        "tests::restart",
+        "observer::tests",
+        "remote::tests",
+        "tiered::model",
+        "tiered::tests::an_",
+        "snapshot::target",
+    ];
     let skipped: Vec<_> = skipped.into_iter().flat_map(|name| ["--skip", name]).collect();
     let one_by_one = [&["--", "--test-threads=1"], &skipped[..]].concat();
     let units = ["--lib", "--test", "lanes", "--test", "threads"];
