@@ -182,11 +182,14 @@ fn serve_burst<D: Dialect, M: Mode, P: Placement>(
     let tail = parse_burst::<D, M, P>(cx, session, input, &mut burst, *requests_left);
     stage(cx, &mut burst);
     let looked_at = cx.probe.choose(burst.len()).map_or(usize::MAX, |at| burst[at].end);
-    if let Some(rack) = cx.rack.filter(|rack| rack.is_sampled()) {
-        sample(rack, &burst);
-    }
     // Without followers replies wait for nothing. Most commands change nothing by their kind.
-    let matters = M::HAS_FLASH || cx.rack.is_some_and(RackView::is_feeding);
+    let mut matters = M::HAS_FLASH;
+    if let Some(rack) = cx.rack {
+        if rack.is_sampled() {
+            sample(rack, &burst);
+        }
+        matters |= rack.is_feeding();
+    }
     let mut consumed = 0;
     for Pending { command, lookup, end } in &burst {
         *requests_left = requests_left.saturating_sub(1);

@@ -323,7 +323,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
     /// True if [`give_up_late`](Self::give_up_late) may find something.
     #[inline]
     pub(crate) fn may_be_late(&self) -> bool {
-        self.is_opening || self.under_way > 0 || self.is_reading()
+        usize::from(self.is_opening) | self.under_way > 0 || self.is_reading()
     }
 
     /// How long a worker may sleep while commands are parked.

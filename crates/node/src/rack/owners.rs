@@ -278,6 +278,8 @@ pub(crate) struct RackView<M: Mode> {
     me: u16,
     /// The right of this turn to answer, if this node has it.
     term: Option<Term>,
+    /// The same if micro-shards may move: what the answers of this turn have to pass.
+    passed: Option<Term>,
     /// When to look for it again.
     term_until: Instant,
     directory: ShownDirectory,
@@ -294,8 +296,8 @@ pub(crate) struct RackView<M: Mode> {
     has_handed: Cell<bool>,
     /// True if some nodes are to be told of reads.
     has_notes: Cell<bool>,
-    /// Bursts until the next of which the first request is counted.
-    until_sample: Cell<u32>,
+    /// Bursts so far, less one: of the first, the first request is counted.
+    bursts: Cell<u32>,
     weights: Arc<[u8]>,
 }
 
@@ -320,6 +322,7 @@ impl<M: Mode> RackView<M> {
             noticed: 0,
             me: NOWHERE - 1,
             term: None,
+            passed: None,
             term_until: now,
             directory: ShownDirectory::default(),
             #[cfg(feature = "ucx")]
@@ -331,7 +334,7 @@ impl<M: Mode> RackView<M> {
             handed: RefCell::default(),
             has_notes: Cell::new(false),
             has_handed: Cell::new(false),
-            until_sample: Cell::new(0),
+            bursts: Cell::new(u32::MAX),
             is_managed: rack.config.is_managed(),
             may_overtake: rack.config.is_managed() || !matches!(rack.config.fabric, RackFabric::Mapped),
             rack,
@@ -352,6 +355,7 @@ impl<M: Mode> RackView<M> {
     #[cold]
     fn renew_term(&mut self, now: Instant) {
         self.term = self.rack.routes.term(now);
+        self.passed = self.term.filter(|_| self.is_managed);
         self.term_until = self.term.map_or(now, |term| term.until);
         self.me = if self.term.is_some() { self.rack.config.node as u16 } else { NOWHERE - 1 };
     }
@@ -376,10 +380,10 @@ impl<M: Mode> RackView<M> {
         self.rack.routes.version() == self.version
     }
 
-    /// Says that a worker goes by no older version than this view and another one of it.
+    /// Says that a worker goes by no older version than this view, and another one of it if there is one.
     #[inline]
-    pub(crate) fn notice(&mut self, worker: usize, other_version: u64) {
-        let version = self.version.min(other_version);
+    pub(crate) fn notice(&mut self, worker: usize, other_version: Option<u64>) {
+        let version = other_version.map_or(self.version, |other| other.min(self.version));
         if self.noticed != version {
             self.say_noticed(worker, version);
         }
@@ -433,7 +437,7 @@ impl<M: Mode> RackView<M> {
     /// True if what this turn has found may leave. A turn without the right has touched no item.
     #[inline]
     pub(crate) fn may_answer(&self) -> bool {
-        !self.is_managed || self.term.as_ref().is_none_or(|term| self.rack.routes.may_answer(term))
+        self.passed.as_ref().is_none_or(|term| self.rack.routes.may_answer(term))
     }
 
     #[cold]
@@ -503,9 +507,9 @@ impl<M: Mode> RackView<M> {
     /// True for some bursts, whose first request is to be counted.
     #[inline]
     pub(crate) fn is_sampled(&self) -> bool {
-        let left = self.until_sample.get();
-        self.until_sample.set(if left == 0 { SAMPLED_ONCE_IN - 1 } else { left - 1 });
-        left == 0
+        let bursts = self.bursts.get().wrapping_add(1);
+        self.bursts.set(bursts);
+        bursts.is_multiple_of(SAMPLED_ONCE_IN)
     }
 
     /// Counts a request for its micro-shard.

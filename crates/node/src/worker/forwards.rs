@@ -108,7 +108,7 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
             return;
         }
         let (Some(links), Some(rack)) = (&self.links, &self.rack) else { return };
-        if links.may_be_late() || links.has_notes() || rack.has_notes() || self.datagrams.is_some() {
+        if links.may_be_late() | links.has_notes() | rack.has_notes() | self.datagrams.is_some() {
             self.keep_links();
         }
     }
@@ -160,6 +160,6 @@ impl<'s, M: Mode, I: Io> Worker<'s, M, I> {
         rack.refresh(self.now);
         self.links.iter_mut().for_each(|links| links.follow(rack));
         let datagrams = self.datagrams.as_mut().and_then(|datagrams| datagrams.refresh_rack(self.now));
-        rack.notice(self.id.index(), datagrams.unwrap_or(u64::MAX));
+        rack.notice(self.id.index(), datagrams);
     }
 }
