@@ -1,6 +1,9 @@
 //! Eight servers that hold all keys together: a rack or a cluster.
 
-use std::path::Path;
+use std::{
+    path::Path,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, ensure};
 use minos_client::blocking;
@@ -15,6 +18,8 @@ use super::{
 };
 use crate::measure::rack::{Rack, count_in, spread};
 
+/// Two intervals in which a coordinator weighs reads, and a little more.
+const SETTLE: Duration = Duration::from_secs(25);
 /// Requests of a client that knows the owners, by which the balance is counted.
 const REQUESTS: usize = 100_000;
 
@@ -129,6 +134,7 @@ impl Group {
 
     /// Sends reads by a client that knows the owners, and compares what the nodes have counted.
     fn count_balance(&self, keys: &Mix<'_>) -> anyhow::Result<f64> {
+        self.settle(keys)?;
         let before = self.gets()?;
         let mut random = Random::new(1, 1);
         let names = (0..REQUESTS).map(|_| keys.draw(&mut random));
@@ -146,6 +152,18 @@ impl Group {
         let (sum, most) = (counted.iter().sum::<u64>(), counted.iter().max().copied().unwrap_or(0));
         ensure!(sum >= REQUESTS as u64, "the nodes have counted {counted:?}");
         Ok((most * NODES as u64) as f64 / sum as f64)
+    }
+
+    /// Reads until a rack has weighed its nodes by these reads: by what loading them has cost, it would read less where
+    /// keys were stored last.
+    fn settle(&self, keys: &Mix<'_>) -> anyhow::Result<()> {
+        let Servers::Rack(rack) = &self.servers else { return Ok(()) };
+        let (mut client, mut random) = (rack.client()?, Random::new(2, 1));
+        let end = Instant::now() + SETTLE;
+        while Instant::now() < end {
+            client.get(keys.draw(&mut random))?;
+        }
+        Ok(())
     }
 
     /// GETs that each node has executed.
