@@ -68,6 +68,8 @@ impl Watched {
                 } else {
                     "the tests hang in these processes"
                 };
+                // Whoever is killed has closed the output before so long again.
+                self.ended = None;
                 return Ok(Seen::Hung(format!("{what}:\n{}", self.end_all())));
             }
             match self.lines.recv_timeout(Duration::from_millis(200)) {
