@@ -154,10 +154,14 @@ impl Group {
         Ok((most * NODES as u64) as f64 / sum as f64)
     }
 
-    /// Reads until a rack has weighed its nodes by these reads: by what loading them has cost, it would read less where
+    /// Reads until a unit has weighed its nodes by these reads: by what loading them has cost, it would read less where
     /// keys were stored last.
     fn settle(&self, keys: &Mix<'_>) -> anyhow::Result<()> {
         let Servers::Rack(rack) = &self.servers else { return Ok(()) };
+        // A node of a unit of its own has no choice.
+        if !self.is_unit {
+            return Ok(());
+        }
         let (mut client, mut random) = (rack.client()?, Random::new(2, 1));
         let end = Instant::now() + SETTLE;
         while Instant::now() < end {
