@@ -23,7 +23,7 @@ use etcd_client::{
     Client, Compare, CompareOp, ConnectOptions, Error, PutOptions, Txn, TxnOp, TxnOpResponse,
     WatchFilterType, WatchOptions, WatchStream,
 };
-use minos_unit::{Directory, Epoch, Terms};
+use minos_unit::Terms;
 use tokio::{
     runtime,
     sync::{
@@ -33,7 +33,7 @@ use tokio::{
     time::{error::Elapsed, sleep, timeout},
 };
 
-use super::{CoordinatorError, EtcdConfig, Event, Reign};
+use super::{CoordinatorError, EtcdConfig, Event, Reign, reign::Draft};
 use crate::rack::member::terms;
 
 /// Time that etcd has to answer.
@@ -59,14 +59,7 @@ enum Trouble {
 /// The right to lead, and the way to etcd.
 pub(super) struct Mandate {
     term: Arc<Term>,
-    /// One is under way at a time: the coordinator waits until it is kept.
     drafts: UnboundedSender<Draft>,
-}
-
-/// A directory to be kept.
-struct Draft {
-    epoch: Epoch,
-    bytes: Vec<u8>,
 }
 
 /// Until when a mandate is valid, by the clock of this process.
@@ -103,9 +96,9 @@ impl Mandate {
     }
 
     /// Has the directory written. That it is comes as an event, unless another coordinator is elected before.
-    pub(super) fn keep(&self, directory: &Directory) {
+    pub(super) fn keep(&self, draft: Draft) {
         // If nobody listens, the mandate is over.
-        let _ = self.drafts.send(Draft { epoch: directory.epoch(), bytes: directory.encode() });
+        let _ = self.drafts.send(draft);
     }
 }
 
@@ -282,7 +275,7 @@ impl Candidate {
                 }
                 sleep(RETRY).await;
             };
-            let _ = self.events.send(Event::Kept(epoch));
+            let _ = self.events.send(Event::Kept(Ok(epoch)));
         }
         Ok(())
     }
@@ -427,8 +420,8 @@ mod tests {
     }
 
     fn keep(reign: &Reign, events: &Receiver<Event>, epoch: Epoch) {
-        assert!(reign.keep(&directory(epoch)).unwrap().is_none());
-        assert!(matches!(events.recv_timeout(LONG).unwrap(), Event::Kept(kept) if kept == epoch));
+        reign.keep(&directory(epoch));
+        assert!(matches!(events.recv_timeout(LONG).unwrap(), Event::Kept(Ok(kept)) if kept == epoch));
     }
 
     fn with_client<T>(config: &EtcdConfig, act: impl AsyncFnOnce(Client) -> Result<T, Error>) -> T {
@@ -454,7 +447,7 @@ mod tests {
         assert_eq!(kept, directory(2).encode());
         keep(&leads, &of_other, 3);
         assert!(deposed.is_held() && leads.is_held());
-        deposed.keep(&directory(4)).unwrap();
+        deposed.keep(&directory(4));
         // It learns that another one leads.
         assert!(matches!(of_one.recv_timeout(LONG).unwrap(), Event::StandsBy(leader) if leader == "other"));
         assert!(!deposed.is_held() && leads.is_held());

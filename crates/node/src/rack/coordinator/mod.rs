@@ -43,8 +43,8 @@ use super::{
 use crate::server::handshakes::{HandshakeBounds, HandshakeCounters, Handshakes, SecretDoor};
 
 pub use minos_unit::{COPIES_MAX, Loss, ReadPolicy};
-use reign::Reign;
 pub use reign::{EtcdConfig, Keep};
+use reign::{FileReign, Reign};
 
 /// Longest time without a look at leases and moves.
 const TICK: Duration = Duration::from_millis(100);
@@ -135,9 +135,8 @@ enum Event {
     /// The one that listens there leads.
     #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "nobody else can lead"))]
     StandsBy(String),
-    /// The directory of this epoch is kept.
-    #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "a file is written at once"))]
-    Kept(Epoch),
+    /// The directory of this epoch is kept, or cannot be.
+    Kept(Result<Epoch, CoordinatorError>),
 }
 
 /// The way back to a node.
@@ -191,7 +190,7 @@ pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), 
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        process.tick()?;
+        process.tick();
     }
     process.step_down();
     Ok(())
@@ -266,14 +265,14 @@ type Election = Option<std::convert::Infallible>;
 fn stand(config: &CoordinatorConfig, events: Sender<Event>) -> Result<Election, CoordinatorError> {
     match &config.keep {
         Keep::File(path) => {
-            let reign = Reign::of_file(path)?;
+            let reign = FileReign::start(path, events.clone())?;
             let kept = match fs::read(path) {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => new_directory(config)?.encode(),
                 Err(error) => return Err(CoordinatorError::Io { path: path.clone(), error }),
             };
             // It is received below.
-            let _ = events.send(Event::Elected(reign, kept));
+            let _ = events.send(Event::Elected(Reign::File(reign), kept));
             Ok(None)
         }
         #[cfg(feature = "etcd")]
@@ -436,7 +435,8 @@ impl Process {
         match (event, &mut self.leading) {
             (Event::Elected(reign, kept), _) => self.lead(reign, &kept)?,
             (Event::StandsBy(leader), _) => self.leader = Some(leader),
-            (event, Some(leading)) => leading.take(event)?,
+            (Event::Kept(Err(error)), _) => return Err(error),
+            (event, Some(leading)) => leading.take(event),
             (Event::Report(_, back), None) => back.iter().for_each(ControlStream::break_off),
             (Event::Operator(_, answer), None) => {
                 let leader = self.leader.as_ref().map(|leader| format!("; {leader} does"));
@@ -444,16 +444,17 @@ impl Process {
                 let _ = answer.send(format!("{STANDS_BY}{}\n", leader.unwrap_or_default()));
             }
             // Of an earlier reign.
-            (Event::Kept(_), None) => {}
+            (Event::Kept(Ok(_)), None) => {}
         }
         Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), CoordinatorError> {
+    fn tick(&mut self) {
         self.step_down_if_over();
-        let Some(leading) = &mut self.leading else { return Ok(()) };
-        leading.tell_of_leases();
-        leading.handle(Input::Tick)
+        if let Some(leading) = &mut self.leading {
+            leading.tell_of_leases();
+            leading.handle(Input::Tick);
+        }
     }
 
     /// Begins to lead, as after a restart.
@@ -502,21 +503,21 @@ impl Leading {
     }
 
     /// Takes a report or a command. What they change comes with the next tick.
-    fn take(&mut self, event: Event) -> Result<(), CoordinatorError> {
+    fn take(&mut self, event: Event) {
         match event {
             Event::Report(report, back) => {
                 let sending = back.map(|stream| (report.node, Sending { stream, directory: None }));
                 self.streams.extend(sending);
                 let mut effects = Vec::new();
                 self.coordinator.hear(self.now_us(), report, &mut effects);
-                self.perform(effects).map(drop)
+                self.perform(effects);
             }
             Event::Operator(line, answer) => {
+                // An operator who does not wait for the answer gets none.
                 let _ = answer.send(self.obey(&line));
-                Ok(())
             }
-            Event::Kept(epoch) => self.handle(Input::Persisted(epoch)),
-            Event::Elected(..) | Event::StandsBy(_) => Ok(()),
+            Event::Kept(Ok(epoch)) => self.handle(Input::Persisted(epoch)),
+            Event::Kept(Err(_)) | Event::Elected(..) | Event::StandsBy(_) => {}
         }
     }
 
@@ -537,26 +538,19 @@ impl Leading {
     }
 
     /// Gives an input to the state machine, and does what it says.
-    fn handle(&mut self, input: Input) -> Result<(), CoordinatorError> {
-        let mut next = Some(input);
-        while let Some(input) = next {
-            let mut effects = Vec::new();
-            self.coordinator.handle(self.now_us(), input, &mut effects);
-            next = self.perform(effects)?;
-        }
-        Ok(())
+    fn handle(&mut self, input: Input) {
+        let mut effects = Vec::new();
+        self.coordinator.handle(self.now_us(), input, &mut effects);
+        self.perform(effects);
     }
 
-    /// Does what the state machine says; returns what it is to be told then.
-    fn perform(&mut self, effects: Vec<Effect>) -> Result<Option<Input>, CoordinatorError> {
-        let mut next = None;
+    fn perform(&mut self, effects: Vec<Effect>) {
         for effect in effects {
             match effect {
-                Effect::Persist(directory) => next = self.reign.keep(&directory)?,
+                Effect::Persist(directory) => self.reign.keep(&directory),
                 Effect::Send(to, orders) => self.send(to, orders),
             }
         }
-        Ok(next)
     }
 
     /// Sends orders. A stream that does not take them ends; its node calls again.
@@ -661,6 +655,10 @@ fn command(words: &[&str]) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command as Process;
+
+    use minos_testkit::Over;
+
     use super::*;
 
     #[test]
@@ -681,18 +679,13 @@ mod tests {
         }
     }
 
-    /// Before, the file was removed, such as the directory if the two options were mixed up.
-    #[test]
-    fn a_file_in_the_place_of_its_socket_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let [listen, directory] = ["precious", "directory"].map(|name| folder.path().join(name));
-        fs::write(&listen, "precious").unwrap();
-        let config = CoordinatorConfig {
+    fn config(listen: &Path, directory: PathBuf, nodes: usize) -> CoordinatorConfig {
+        CoordinatorConfig {
             rack: "r".to_owned(),
-            listen: Address::Unix(listen.clone()),
+            listen: Address::Unix(listen.to_owned()),
             secrets: Vec::new(),
             keep: Keep::File(directory),
-            nodes: vec![(0, String::new())],
+            nodes: vec![(0, String::new()); nodes],
             micro_shards: 4,
             lease: Duration::from_secs(1),
             loss: Loss::Never,
@@ -702,7 +695,48 @@ mod tests {
             move_time_max: Duration::from_secs(1),
             reads: ReadPolicy::default(),
             reads_interval: Duration::from_secs(1),
-        };
+        }
+    }
+
+    /// While a directory is written, as for long on a slow disk, the coordinator answers. If it cannot be written, it ends.
+    #[test]
+    fn it_does_not_wait_for_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let [listen, directory] = ["listen", "directory"].map(|name| folder.path().join(name));
+        // The draft: whoever opens it to write waits for a reader.
+        let draft = directory.with_extension("new");
+        assert!(Process::new("mkfifo").arg(&draft).status().unwrap().success());
+        let config = config(&listen, directory.clone(), 2);
+        let is_over = AtomicBool::new(false);
+        let ended = thread::scope(|scope| {
+            let coordinator = scope.spawn(|| run(config, || is_over.load(Relaxed)));
+            let over = Over(&is_over);
+            let at = Address::Unix(listen);
+            while ask(&at, None, "status").is_err() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            assert_eq!(ask(&at, None, "drain 0").unwrap(), "ok\n");
+            // The change is written with the next tick.
+            thread::sleep(TICK * 3);
+            assert!(ask(&at, None, "status").unwrap().starts_with("epoch 1\n"));
+            // A pipe cannot be synced.
+            let written = fs::read(&draft).unwrap();
+            assert_eq!(Directory::decode(&written).unwrap().epoch(), 2);
+            let ended = coordinator.join().unwrap();
+            drop(over);
+            ended
+        });
+        let error = ended.unwrap_err().to_string();
+        assert!(error.starts_with(&directory.display().to_string()), "{error}");
+    }
+
+    /// Before, the file was removed, such as the directory if the two options were mixed up.
+    #[test]
+    fn a_file_in_the_place_of_its_socket_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let [listen, directory] = ["precious", "directory"].map(|name| folder.path().join(name));
+        fs::write(&listen, "precious").unwrap();
+        let config = config(&listen, directory, 1);
         let refused = run(config.clone(), || true).unwrap_err().to_string();
         assert!(refused.ends_with("a file that is no socket lies there"), "{refused}");
         assert_eq!(fs::read(&listen).unwrap(), b"precious");

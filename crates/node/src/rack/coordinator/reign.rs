@@ -4,14 +4,16 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, Write},
     path::{Path, PathBuf},
+    sync::mpsc::{Receiver, Sender, channel},
+    thread::{self, JoinHandle},
     time::Duration,
 };
 
-use minos_unit::{Directory, control::Input};
+use minos_unit::{Directory, Epoch};
 
-use super::CoordinatorError;
 #[cfg(feature = "etcd")]
 use super::etcd;
+use super::{CoordinatorError, Event};
 
 /// What keeps the directory, and says who leads.
 #[derive(Clone, Debug)]
@@ -51,25 +53,55 @@ impl EtcdConfig {
 /// The right to lead, for as long as it is held.
 pub(super) enum Reign {
     /// Held as long as the process lives.
-    File {
-        /// The directory.
-        path: PathBuf,
-        /// Locked, beside it: the directory is another file after each change.
-        _lock: File,
-    },
+    File(FileReign),
     #[cfg(feature = "etcd")]
     Etcd(etcd::Mandate),
 }
 
 impl Reign {
-    /// The right of the only coordinator that has its directory in this file.
+    /// True if no other coordinator leads. Whoever grants a lease must have got the node's report before asking this.
+    pub(super) fn is_held(&self) -> bool {
+        match self {
+            Self::File(_) => true,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(mandate) => mandate.is_held(),
+        }
+    }
+
+    /// Has the directory written in place of the last one. That it is comes as an event.
+    pub(super) fn keep(&self, directory: &Directory) {
+        let draft = Draft { epoch: directory.epoch(), bytes: directory.encode() };
+        match self {
+            Self::File(reign) => reign.keep(draft),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(mandate) => mandate.keep(draft),
+        }
+    }
+}
+
+/// A directory to be kept. One is under way at a time: the coordinator waits until it is kept.
+pub(super) struct Draft {
+    pub(super) epoch: Epoch,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The right of the only coordinator that has its directory in a file. A thread writes it: the nodes keep their leases
+/// while the disk is slow.
+pub(super) struct FileReign {
+    drafts: Option<Sender<Draft>>,
+    writer: Option<JoinHandle<()>>,
+}
+
+impl FileReign {
+    /// Leads as the only one with its directory in this file.
     ///
     /// # Errors
-    /// Another one has it there, or no file can be made beside it.
-    pub(super) fn of_file(path: &Path) -> Result<Self, CoordinatorError> {
+    /// Another one has it there, no file can be made beside it, or there can be no thread.
+    pub(super) fn start(path: &Path, events: Sender<Event>) -> Result<Self, CoordinatorError> {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
         let failed = |error| CoordinatorError::Io { path: path.to_owned(), error };
+        // Beside it: the directory is another file after each change.
         let lock = File::create(beside).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed(io::Error::new(
@@ -78,34 +110,42 @@ impl Reign {
             )),
             TryLockError::Error(error) => failed(error),
         })?;
-        Ok(Self::File { path: path.to_owned(), _lock: lock })
+        let (drafts, to_keep) = channel();
+        let directory = path.to_owned();
+        let write = move || {
+            let _lock = lock;
+            keep_all(&directory, to_keep, &events);
+        };
+        let writer =
+            thread::Builder::new().name("minos-directory".to_owned()).spawn(write).map_err(failed)?;
+        Ok(Self { drafts: Some(drafts), writer: Some(writer) })
     }
 
-    /// True if no other coordinator leads. Whoever grants a lease must have got the node's report before asking this.
-    pub(super) fn is_held(&self) -> bool {
-        match self {
-            Self::File { .. } => true,
-            #[cfg(feature = "etcd")]
-            Self::Etcd(mandate) => mandate.is_held(),
-        }
+    fn keep(&self, draft: Draft) {
+        // If nobody listens, one was not kept: the coordinator hears of that.
+        let _ = self.drafts.as_ref().map(|drafts| drafts.send(draft));
     }
+}
 
-    /// Keeps the directory in place of the last one. Returns what follows from it; none if that comes as an event.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub(super) fn keep(&self, directory: &Directory) -> Result<Option<Input>, CoordinatorError> {
-        match self {
-            Self::File { path, .. } => {
-                let failed = |error| CoordinatorError::Io { path: path.clone(), error };
-                persist(path, &directory.encode()).map_err(failed)?;
-                Ok(Some(Input::Persisted(directory.epoch())))
-            }
-            #[cfg(feature = "etcd")]
-            Self::Etcd(mandate) => {
-                mandate.keep(directory);
-                Ok(None)
-            }
+impl Drop for FileReign {
+    fn drop(&mut self) {
+        self.drafts = None;
+        // What is under way is written before another one may lead.
+        self.writer.take().map(JoinHandle::join);
+    }
+}
+
+/// Writes drafts to the file until there are no more, or one fails.
+fn keep_all(path: &Path, drafts: Receiver<Draft>, events: &Sender<Event>) {
+    for Draft { epoch, bytes } in drafts {
+        let kept = persist(path, &bytes);
+        let has_failed = kept.is_err();
+        let kept =
+            kept.map(|()| epoch).map_err(|error| CoordinatorError::Io { path: path.to_owned(), error });
+        // The process may have ended.
+        let _ = events.send(Event::Kept(kept));
+        if has_failed {
+            break;
         }
     }
 }
@@ -129,10 +169,28 @@ mod tests {
     fn a_directory_has_one_coordinator() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("directory");
-        let reign = Reign::of_file(&path).unwrap();
-        let refused = Reign::of_file(&path).err().unwrap().to_string();
+        let (events, _all) = channel();
+        let reign = FileReign::start(&path, events.clone()).unwrap();
+        let refused = FileReign::start(&path, events.clone()).err().unwrap().to_string();
         assert!(refused.ends_with("directory: another coordinator has its directory there"), "{refused}");
         drop(reign);
-        assert!(Reign::of_file(&path).is_ok());
+        assert!(FileReign::start(&path, events).is_ok());
+    }
+
+    #[test]
+    fn what_is_kept_is_in_the_file_and_what_is_not_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("directory");
+        let (events, all) = channel();
+        let reign = FileReign::start(&path, events).unwrap();
+        reign.keep(Draft { epoch: 7, bytes: b"seven".to_vec() });
+        assert!(matches!(all.recv().unwrap(), Event::Kept(Ok(7))));
+        assert_eq!(fs::read(&path).unwrap(), b"seven");
+        // The file is written in place of a folder of the same name.
+        fs::create_dir(path.with_extension("new")).unwrap();
+        reign.keep(Draft { epoch: 8, bytes: b"eight".to_vec() });
+        let Event::Kept(Err(failed)) = all.recv().unwrap() else { panic!("a folder cannot be written") };
+        assert!(failed.to_string().contains("directory: "), "{failed}");
+        assert_eq!(fs::read(&path).unwrap(), b"seven");
     }
 }
