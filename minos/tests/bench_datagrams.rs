@@ -28,7 +28,7 @@ const BRIEF: [&str; 17] = [
     "--pace",
     "sleep",
     "--timeout",
-    "9s",
+    "60s",
 ];
 
 /// A server whose datagrams have the same port as its connections.
@@ -50,7 +50,7 @@ fn bench(target: &str, arguments: &[&str]) -> Value {
 /// None if nothing was answered.
 fn bench_once(target: &str, arguments: &[&str]) -> Option<Value> {
     let mut command = Command::new(PROGRAM);
-    command.args(["bench", "--target", target, "--drain", "10s"]).args(BRIEF).args(arguments);
+    command.args(["bench", "--target", target, "--drain", "60s"]).args(BRIEF).args(arguments);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     if said.contains("answered nothing") {

@@ -7,10 +7,12 @@ import pylibmc
 
 ADDRESS = f"127.0.0.1:{sys.argv[1]}"
 LARGE = bytes(range(256)) * 2000
+# Some are in milliseconds, others in microseconds.
+PATIENT = {"connect_timeout": 60_000, "receive_timeout": 60_000_000, "send_timeout": 60_000_000, "_poll_timeout": 60_000}
 
 
 def libmemcached():
-    client = pylibmc.Client([ADDRESS], binary=True, behaviors={"cas": True})
+    client = pylibmc.Client([ADDRESS], binary=True, behaviors={"cas": True, **PATIENT})
     assert client.set("lib", {"a": 1}) and client.get("lib") == {"a": 1}
     assert not client.add("lib", 1) and client.replace("lib", b"x") and client.append("lib", b"y")
     value, cas = client.gets("lib")
@@ -25,7 +27,7 @@ def libmemcached():
 
 
 def bmemcached_client(*user):
-    client = bmemcached.Client((ADDRESS,), *user)
+    client = bmemcached.Client((ADDRESS,), *user, socket_timeout=60)
     assert client.set("b", ["list"]) and client.get("b") == ["list"]
     value, cas = client.gets("b")
     assert client.cas("b", "new", cas) and not client.cas("b", "late", cas)

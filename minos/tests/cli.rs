@@ -82,7 +82,7 @@ fn get_set_del_and_stats_speak_memcacheds_protocol() {
         [Server::minos(Path::new(MINOS), &["--memory=64m"]).unwrap(), Server::memcached(&[]).unwrap()]
     {
         let server = format!("--server=memcached://{}", server.address());
-        let ask = |arguments: &[&str]| minos(&[arguments, &[&server]].concat());
+        let ask = |arguments: &[&str]| minos(&[arguments, &[&server, "--timeout=60s"]].concat());
         assert_eq!(ask(&["set", "k y", "value", "--flags=7", "--ttl=100s"]), (0, String::new()));
         assert_eq!(ask(&["set", "k y", "x", "--add"]), (1, "minos: k y: not stored\n".to_owned()));
         assert_eq!(ask(&["set", "other", "x", "--replace"]), (1, "minos: other: not stored\n".to_owned()));

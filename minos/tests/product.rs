@@ -72,7 +72,7 @@ fn a_value_comes_back() {
         fixed.map(str::to_owned).to_vec()
     });
     let server = server.unwrap_or_else(|error| panic!("{error}"));
-    let server = ["--server", &server.address().to_string()];
+    let server = ["--server", &server.address().to_string(), "--timeout=60s"];
     printed(&[&["set", "greeting", "hello"], &server[..]].concat());
     assert_eq!(printed(&[&["get", "greeting"], &server[..]].concat()), "hello\n");
 }

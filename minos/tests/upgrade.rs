@@ -114,7 +114,9 @@ fn found() -> Outcome {
 fn a_table_is_made_empty_by_the_first_program_alone() {
     let folder = tempfile::tempdir().unwrap();
     let flash = format!("--flash={}:64m", folder.path().join("flash").display());
-    let server = Server::minos(Path::new(MINOS), &["--memory=64m", "--flash-format", &flash]).unwrap();
+    let server =
+        Server::minos(Path::new(MINOS), &["--memory=64m", "--flash-format", "--stop-timeout=60s", &flash])
+            .unwrap();
     assert_eq!(ask(server.address(), SET), stored());
     kill_process(pid(&server), Signal::USR2).unwrap();
     wait_for(&server, "serving", 2);

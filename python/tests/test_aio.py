@@ -56,9 +56,9 @@ def test_what_waits_for_room_beside_what_has_no_answer_waits_no_longer_than_that
         errors = caught.value.failed.values()
         assert len(errors) == 40_000 and all(isinstance(error, minos.TimedOut) for error in errors)
         # Those that come first, and those that get their room: ten time-outs before the fix.
-        assert time.monotonic() - begun < 12
+        assert time.monotonic() - begun < 30
 
-    run(server, body, timeout=2.0)
+    run(server, body, timeout=4.0)
 
 
 def test_what_tasks_ask_for_together_shares_datagrams(server):

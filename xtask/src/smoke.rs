@@ -20,7 +20,7 @@ fn bench() -> anyhow::Result<Value> {
     let output = Command::new(&program)
         .args(["bench", "--target", &target, "--rate", RATE, "--duration", "5s", "--warmup", "1s"])
         .args(["--load", "--keys", "20000", "--large-keys", "50", "--connections", "8", "--pace", "sleep"])
-        .args(["--verify", "--json"])
+        .args(["--verify", "--json", "--drain", "60s"])
         .output()
         .context("cannot run minos bench")?;
     let text = String::from_utf8_lossy(&output.stdout);

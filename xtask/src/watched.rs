@@ -162,17 +162,24 @@ mod tests {
     const BRIEF: Duration = Duration::from_millis(400);
     const LONG: Duration = Duration::from_secs(60);
 
-    fn ends(script: &str, is_running: bool, silence_max: Duration) -> (Vec<String>, Option<String>) {
+    /// Waits until the process that was begun last executes another program.
+    const EXECUTES: &str = "until grep -qa ^sleep /proc/$!/cmdline; do :; done";
+
+    /// The lines of a script, and what is said of those that hang: with these longest times of silence, and after the end.
+    fn ends(script: &str, is_running: bool, times: (Duration, Duration)) -> (Vec<String>, Option<String>) {
         let mut command = Command::new("sh");
-        let mut watched = Watched::start(command.args(["-c", script]), silence_max, BRIEF).unwrap();
+        let mut watched = Watched::start(command.args(["-c", script]), times.0, times.1).unwrap();
         let mut lines = Vec::new();
         let mut hung = None;
         loop {
-            match watched.next(is_running).unwrap() {
+            // The shell may begin late.
+            match watched.next(is_running && !lines.is_empty()).unwrap() {
                 Seen::Line(line) => lines.push(line),
                 Seen::End => break,
                 // The end follows once nobody has the pipe any more.
-                Seen::Hung(said) => hung = Some(said),
+                Seen::Hung(said) => {
+                    hung.get_or_insert(said);
+                }
             }
         }
         watched.wait().unwrap();
@@ -181,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_test_that_hangs_is_ended_and_described() {
-        let (lines, hung) = ends("echo before; sleep 1001; echo after", true, BRIEF);
+        let script = format!("sleep 1001 & {EXECUTES}; echo before; wait; echo after");
+        let (lines, hung) = ends(&script, true, (BRIEF, BRIEF));
         let hung = hung.unwrap();
         assert_eq!(lines, ["before"]);
         assert!(hung.contains("hang in these") && hung.contains(": sleep 1001\n"), "{hung}");
@@ -189,7 +197,8 @@ mod tests {
 
     #[test]
     fn what_stays_behind_is_ended_and_described() {
-        let (lines, hung) = ends("sleep 1002 & echo done", true, LONG);
+        let script = format!("sleep 1002 & {EXECUTES}; echo done");
+        let (lines, hung) = ends(&script, true, (LONG, BRIEF));
         let hung = hung.unwrap();
         assert_eq!(lines, ["done"]);
         assert!(hung.contains("outlive the command") && hung.contains(": sleep 1002\n"), "{hung}");
@@ -198,7 +207,7 @@ mod tests {
     #[test]
     fn who_is_slow_or_builds_is_let_be() {
         let slow = "for n in 1 2 3; do sleep 0.3; echo $n; done";
-        assert_eq!(ends(slow, true, LONG), (["1", "2", "3"].map(str::to_owned).to_vec(), None));
-        assert_eq!(ends("sleep 1; echo built", false, BRIEF), (vec!["built".to_owned()], None));
+        assert_eq!(ends(slow, true, (LONG, LONG)), (["1", "2", "3"].map(str::to_owned).to_vec(), None));
+        assert_eq!(ends("sleep 1; echo built", false, (BRIEF, LONG)), (vec!["built".to_owned()], None));
     }
 }

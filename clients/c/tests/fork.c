@@ -17,7 +17,7 @@
 static void try_to_connect(const char *address) {
     minos_client *client = NULL;
     minos_options *options = minos_options_new();
-    CHECK(minos_options_timeout_ms(options, 50) == MINOS_OK);
+    CHECK(minos_options_timeout_ms(options, 1000) == MINOS_OK);
     CHECK(minos_connect(address, options, &client) == MINOS_TIMED_OUT && client == NULL);
     minos_options_free(options);
 }

@@ -249,9 +249,13 @@ fn cold_reads_get_as_many_workers_as_they_need() {
         let readers = (0..4).filter(|worker| of(&format!("worker:{worker}:flash_keys")) > 0).count();
         of("large_workers") > 1 && of("fetchers") > 1 && readers > 1
     };
-    while !is_dealt(&client.stats()) {
+    for round in 0.. {
+        if is_dealt(&client.stats()) {
+            break;
+        }
         assert!(begun.elapsed() < PATIENCE, "{:?}", client.stats());
-        (0..KEYS).step_by(7).for_each(|key| {
+        // What is read twice comes to memory.
+        (round % 7..KEYS).step_by(7).for_each(|key| {
             assert_eq!(client.get(&format!("key{key}")), Some(value(key)), "{key}");
         });
     }

@@ -208,7 +208,7 @@ fn a_drip_is_closed() {
     let server = start(config);
     let (mut drip, mut watcher) = (server.connect(), server.connect());
     drip.send(format!("set drip 0 0 {LARGE_BYTES}\r\n").as_bytes());
-    let is_closed = (0..2000).any(|_| {
+    let is_closed = (0..12_000).any(|_| {
         thread::sleep(Duration::from_millis(5));
         drip.reader.get_mut().write_all(b"d").is_err()
     });

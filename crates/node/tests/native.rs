@@ -3,7 +3,12 @@
 
 mod native_client;
 
-use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
 
 use minos_engine::{CacheMode, Engine, Mode, StoreConfig, StoreMode};
 use minos_node::{
@@ -12,7 +17,7 @@ use minos_node::{
 };
 use minos_proto::native::{Detail, Flags, Grant, Kind, OpFlags, Opcode, Operation, SealKeys, Secret, Status};
 use minos_sched::Threshold;
-use native_client::RawClient;
+use native_client::{PATIENCE, RawClient};
 
 /// A server of the native protocol and its store.
 struct NativeServer {
@@ -35,7 +40,9 @@ impl NativeServer {
 }
 
 fn native() -> NativeConfig {
-    NativeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)))
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    // A client may get no processor for seconds.
+    NativeConfig { transfer_timeout: PATIENCE, ..NativeConfig::new(address) }
 }
 
 /// Servers with few and many workers, with consecutive ports and a single one, in several poll modes.
@@ -185,7 +192,9 @@ fn a_client_keeps_the_queues_of_a_single_port_apart() {
     let native = NativeConfig { single_port: true, ..native() };
     let server = NativeServer::start::<StoreMode>(ServerConfig::new(3), native);
     let address = server.server.native_address().unwrap().to_string();
-    let mut client = minos_client::blocking::Client::connect(&address, minos_client::Config::new()).unwrap();
+    let mut client =
+        minos_client::blocking::Client::connect(&address, minos_client::Config::new().timeout(PATIENCE))
+            .unwrap();
     for round in 0..100 {
         let items = (10..20).map(|item| (format!("{round:02}-{item}"), "value"));
         let stored = client.put_many(items, minos_client::StoreOptions::new());
@@ -219,7 +228,7 @@ fn large_values_are_served_by_large_workers() {
 #[test]
 fn what_is_given_up_gives_its_memory_back() {
     let source_memory_bytes = Some(4 << 20);
-    let native = NativeConfig { transfer_timeout: Duration::from_secs(5), source_memory_bytes, ..native() };
+    let native = NativeConfig { transfer_timeout: Duration::from_secs(12), source_memory_bytes, ..native() };
     let server = NativeServer::start::<StoreMode>(ServerConfig::new(2), native);
     let mut client = server.connect();
     let before = (server.used_bytes)();
@@ -257,20 +266,25 @@ fn a_source_may_begin_so_many_stores() {
 
 #[test]
 fn a_stopping_server_finishes_what_is_under_way() {
-    let server = NativeServer::start::<StoreMode>(ServerConfig::new(2), native());
+    let mut config = ServerConfig::new(2);
+    config.stop_timeout = PATIENCE;
+    let server = NativeServer::start::<StoreMode>(config, native());
     let mut client = server.connect();
     let value = pattern(200_000, 1);
     let begun = client.begin(Opcode::Put, b"key", &value);
     let grant = Grant::parse(&begun.value).unwrap();
     client.send_fragment(&grant, 0, &value, Flags::NONE);
     server.server.stop().request();
-    let draining = (0..1000).any(|_| {
+    let begin = Instant::now();
+    loop {
+        assert!(begin.elapsed() < PATIENCE, "the client was not told");
         client.send_fragment(&grant, 0, &[], Flags::ACK_WANTED);
         let (header, _) = client.receive().unwrap();
         assert_eq!(header.kind, Kind::Ack);
-        header.flags.contains(Flags::DRAINING)
-    });
-    assert!(draining, "the client was not told");
+        if header.flags.contains(Flags::DRAINING) {
+            break;
+        }
+    }
     assert_eq!(client.send_value(&begun, &value).status, Status::Ok);
     server.server.join().unwrap();
 }

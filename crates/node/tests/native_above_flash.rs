@@ -6,7 +6,7 @@ mod durable;
 mod flash_rig;
 mod native_client;
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use flash_rig::Rig;
 use minos_node::{
@@ -37,7 +37,9 @@ fn config(workers: usize) -> ServerConfig {
 }
 
 fn native() -> NativeConfig {
-    NativeConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)))
+    let address = SocketAddr::from(([127, 0, 0, 1], 0));
+    // A client may get no processor for seconds.
+    NativeConfig { transfer_timeout: Duration::from_secs(60), ..NativeConfig::new(address) }
 }
 
 fn start(options: &Options, change: impl FnOnce(&mut ServerConfig)) -> Rig {

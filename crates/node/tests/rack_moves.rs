@@ -36,7 +36,8 @@ struct Rack {
 
 impl Rack {
     fn start<M: Mode>(memory_bytes: u64) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        // In memory: a directory is on disk before it is in force.
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let at = Address::Unix(folder.path().join("coordinator"));
         let config = coordinates(&folder, &at);

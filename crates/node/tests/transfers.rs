@@ -45,7 +45,7 @@ impl TestServer {
 
     /// True once no item is pinned any more; waits a while for that.
     fn all_is_unpinned(&self) -> bool {
-        (0..500).any(|_| {
+        (0..6000).any(|_| {
             thread::sleep(Duration::from_millis(10));
             self.pinned() == 0
         })

@@ -64,14 +64,14 @@ mod tests {
         let begun = Instant::now();
         let (own, others) = (Arc::clone(&there), Arc::clone(&back));
         let answering = thread::spawn(move || {
-            for _ in 0..1000 {
+            for _ in 0..200 {
                 while !own.take() {
                     own.rest(LONG);
                 }
                 others.ring();
             }
         });
-        for _ in 0..1000 {
+        for _ in 0..200 {
             there.ring();
             while !back.take() {
                 back.rest(LONG);

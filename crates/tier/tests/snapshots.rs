@@ -88,9 +88,10 @@ impl World {
         loop {
             let last = self.last();
             match last.phase {
-                SnapshotPhase::Syncing => self.change(),
-                SnapshotPhase::Copying => {
-                    frozen.get_or_insert_with(|| self.model.clone());
+                SnapshotPhase::Syncing | SnapshotPhase::Copying => {
+                    if last.phase == SnapshotPhase::Copying {
+                        frozen.get_or_insert_with(|| self.model.clone());
+                    }
                     let state = self.rig.tier.stats().state;
                     held_max = held_max.max(state.held_segments);
                     // The copy need not be given up here: the time of turns runs faster than its own.

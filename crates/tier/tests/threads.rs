@@ -72,9 +72,10 @@ fn client(tier: &Arc<Tier>, number: u32, is_lossless: bool) {
             })
             .unwrap();
         assert_eq!(answers, WIDTH);
-        if is_lossless && round.is_multiple_of(50) {
-            let id = store.sync();
-            assert_eq!(tier.wait_synced(id, PATIENCE), Ok(true));
+        if round.is_multiple_of(50) {
+            // The keeper may get no processor for a while.
+            let synced = tier.wait_synced(store.sync(), PATIENCE);
+            assert!(!is_lossless || synced == Ok(true), "{synced:?}");
         }
     }
 }

@@ -350,7 +350,7 @@ mod tests {
     fn memcached_ends_when_asked() {
         let mut server = Server::memcached(&[]).unwrap_or_else(|error| panic!("{error}"));
         assert!(server.is_running());
-        let status = server.terminate(Duration::from_secs(10)).unwrap();
+        let status = server.terminate(Duration::from_secs(60)).unwrap();
         assert!(status.is_some() && !server.is_running());
     }
 

@@ -11,8 +11,8 @@ mod model;
 
 pub use driver::{
     Arrivals, DUE_SLEEP_MIN, DatagramOptions, DriverShare, ErrorKind, Latencies, LatencyReport, LoadReport,
-    MemifPlace, Moment, Octave, Pace, ParseTargetError, Place, Quantiles, QueueBy, Report, RunConfig,
-    RunError, Target, TargetProtocol, load, run, server_pid,
+    MemifPlace, Moment, Octave, Pace, ParseTargetError, Place, Quantiles, QueueBy, RATE_MAX, Report,
+    RunConfig, RunError, Target, TargetProtocol, load, run, server_pid,
 };
 pub use model::{
     Class, GroupSpec, LARGE_THRESHOLD_DEFAULT, Op, OpKind, Ops, Popularity, Shape, SizeRange, StreamSpec,

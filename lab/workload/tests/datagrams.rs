@@ -95,7 +95,7 @@ fn what_is_lost_is_counted_and_transfers_go_on() {
     let workload = workload("etc");
     let options = DatagramOptions { timeout: Duration::from_millis(200), queue_by: QueueBy::Key };
     let config = RunConfig { datagrams: options, ..native(&server) };
-    let loaded = load(&config, &workload, |_| {}).unwrap();
+    let loaded = load(&native(&server), &workload, |_| {}).unwrap();
     assert_eq!((loaded.stored, loaded.errors), (workload.item_count(), 0), "a load repeats what is lost");
     // A process that stands still for as long as the time-out may lose them all.
     let goes_on = |_| {

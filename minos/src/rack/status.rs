@@ -4,11 +4,9 @@ use std::{io::Write, time::Duration};
 
 use anyhow::ensure;
 use clap::Args;
+use minos_node::settings::parse_time;
 
 use crate::{client::Plain, transfer::Place, trust::TrustArgs};
-
-/// Time that a node has to answer.
-const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Show the nodes of a rack, as the nodes see them.
 #[derive(Args, Debug)]
@@ -17,6 +15,11 @@ pub(crate) struct StatusArgs {
     /// memcacheds://HOST:PORT
     #[arg(value_name = "HOST:PORT", default_value = "127.0.0.1:11311")]
     nodes: Vec<String>,
+
+    /// How long to wait for a node's answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    timeout: Duration,
+
     #[command(flatten)]
     trust: TrustArgs,
 }
@@ -35,7 +38,7 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<()> {
     for place in &places {
         // Without user and password.
         let address = place.host_and_port();
-        match ask(place, &args.trust) {
+        match ask(place, args) {
             Ok(facts) => {
                 answered += 1;
                 print(&mut out, address, &facts)?;
@@ -49,8 +52,8 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<()> {
 
 type Facts = Vec<(String, String)>;
 
-fn ask(place: &Place, trust: &TrustArgs) -> anyhow::Result<Facts> {
-    let facts = Plain::connect(place, trust, TIMEOUT)?.stats("rack")?;
+fn ask(place: &Place, args: &StatusArgs) -> anyhow::Result<Facts> {
+    let facts = Plain::connect(place, &args.trust, args.timeout)?.stats("rack")?;
     ensure!(!facts.is_empty(), "is no node of a rack");
     Ok(facts)
 }

@@ -20,7 +20,7 @@ use minos_testkit::{Client, Over};
 use crate::{
     machines::SECRET,
     ports::free_ports,
-    up::{PATIENCE, ROOM, Rack},
+    up::{PATIENCE, ROOM, Rack, within},
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -117,9 +117,12 @@ impl Apart {
 
     /// The leading coordinator's answer to a line; an empty one if none leads.
     pub(crate) fn operate(&self, line: &str) -> String {
-        let answers = (0..self.at.len()).filter_map(|number| self.ask(number, line).ok());
-        let mut answers = answers.filter(|answer| !answer.contains("does not lead"));
-        answers.next().unwrap_or_default()
+        // A coordinator has a second for a handshake.
+        let ask = || {
+            let mut answers = (0..self.at.len()).filter_map(|number| self.ask(number, line).ok());
+            Ok(answers.find(|answer| !answer.contains("does not lead")).unwrap_or_default())
+        };
+        within(PATIENCE, ask, |answer| !answer.is_empty()).unwrap_or_default()
     }
 
     /// One coordinator's answer to a line.
@@ -164,7 +167,7 @@ fn started(words: &[String]) -> Child {
 }
 
 /// Moves the micro-shards of keys to a node, again if one is given up.
-fn move_all(rack: &Rack, keys: &[String], to: usize) {
+pub(crate) fn move_all(rack: &Rack, keys: &[String], to: usize) {
     let deadline = Instant::now() + PATIENCE;
     let is_there = |key: &&String| rack.operate(&format!("where {key}")).ends_with(&format!("node {to}\n"));
     while !keys.iter().all(|key| is_there(&key)) {

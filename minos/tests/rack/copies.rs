@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::{
     kills::{is_copied_again, with_mishaps},
-    up::{PATIENCE, Rack, insist, stat, within},
+    up::{PATIENCE, Rack, SHORT_LEASE, insist, stat, within},
 };
 
 const KEYS: usize = 300;
@@ -22,7 +22,8 @@ const TRIES: usize = 5;
 
 /// A rack of two units, each with copies of the other.
 fn rack(acknowledge: &str) -> Rack {
-    let options = ["--unit-size", "2", "--copies", "2", "--", "--acknowledge", acknowledge, TIMEOUT];
+    let copies = ["--unit-size", "2", "--copies", "2", SHORT_LEASE];
+    let options = [&copies[..], &["--", "--acknowledge", acknowledge, TIMEOUT]].concat();
     let rack = Rack::up(4, &options);
     rack.wait_until_copied();
     rack

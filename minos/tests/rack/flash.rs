@@ -13,6 +13,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
+    apart,
     ports::free_ports,
     up::{PATIENCE, Rack, insist},
 };
@@ -237,17 +238,8 @@ fn flash_of_another_rack_is_left_alone() {
 
 /// Moves micro-shards of keys to a node, and waits until they are there.
 fn move_to(rack: &Rack, keys: &[u32], node: usize) {
-    for key in keys {
-        let micro_shard = rack.micro_shard(&name(*key));
-        assert_eq!(rack.operate(&format!("move {micro_shard} {node}")), "ok\n");
-    }
-    let is_there =
-        |key: &u32| rack.operate(&format!("where {}", name(*key))).ends_with(&format!("node {node}\n"));
-    let deadline = Instant::now() + PATIENCE;
-    while !keys.iter().all(is_there) {
-        assert!(Instant::now() < deadline, "{}", rack.operate("status"));
-        thread::sleep(Duration::from_millis(20));
-    }
+    let names: Vec<String> = keys.iter().map(|key| name(*key)).collect();
+    apart::move_all(rack, &names, node);
 }
 
 #[test]

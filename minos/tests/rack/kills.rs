@@ -19,7 +19,7 @@ use minos_testkit::{
 use rand::{RngExt as _, rngs::StdRng};
 use rustix::process::Signal;
 
-use crate::up::{Coordinators, PATIENCE, Rack, insist, is_copied};
+use crate::up::{Coordinators, PATIENCE, Rack, SHORT_LEASE, insist, is_copied};
 
 pub(crate) const NODES: usize = 3;
 const CLIENTS: u32 = 4;
@@ -306,13 +306,17 @@ fn make_trouble(rack: &mut Rack, random: &mut StdRng, trouble: Trouble) {
 #[test]
 fn clients_see_one_order_whatever_happens_to_nodes() {
     let kills = std::env::var("MINOS_RACK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
-    keep_order(&mut Rack::up(NODES, &["--native", "--", "--rack-timeout", "100ms"]), kills, Trouble::Nodes);
+    keep_order(
+        &mut Rack::up(NODES, &["--native", SHORT_LEASE, "--", "--rack-timeout", "100ms"]),
+        kills,
+        Trouble::Nodes,
+    );
 }
 
 #[test]
 fn clients_see_one_order_while_a_keeper_has_the_memory() {
     keep_order(
-        &mut Rack::up_kept(NODES, &["--native", "--", "--rack-timeout", "100ms"]),
+        &mut Rack::up_kept(NODES, &["--native", SHORT_LEASE, "--", "--rack-timeout", "100ms"]),
         KILLS / 2,
         Trouble::Nodes,
     );
@@ -323,7 +327,8 @@ fn clients_see_one_order_while_a_keeper_has_the_memory() {
 fn clients_see_one_order_above_flash() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let flash = format!("--flash={}:128m", folder.path().display());
-    let above = ["--native", "--memory", "4m", &flash, "--unit-size", "2", "--", "--rack-timeout", "1s"];
+    let above =
+        ["--native", "--memory", "4m", &flash, "--unit-size", "2", SHORT_LEASE, "--", "--rack-timeout", "1s"];
     let mut rack = Rack::up(NODES, &above);
     let mut cold = 0;
     for seed in 0..MOVES {
@@ -371,7 +376,7 @@ fn clients_see_one_order_while_keys_move() {
     // In two units: a micro-shard may come from a node whose memory is not read otherwise.
     keep_order_while_keys_move(&mut Rack::up(
         NODES,
-        &["--native", "--unit-size", "2", "--", "--rack-timeout", "1s"],
+        &["--native", "--unit-size", "2", SHORT_LEASE, "--", "--rack-timeout", "1s"],
     ));
 }
 
@@ -385,7 +390,7 @@ fn clients_see_one_order_while_keys_move_between_machines() {
 fn no_acknowledged_change_is_lost_with_a_node() {
     let rounds = std::env::var("MINOS_RACK_LOSSES").ok().and_then(|text| text.parse().ok()).unwrap_or(LOSSES);
     keep_what_was_acknowledged(rounds, || {
-        let options = ["--native", "--unit-size", "2", "--copies", "2", "--"];
+        let options = ["--native", "--unit-size", "2", "--copies", "2", SHORT_LEASE, "--"];
         let rack = Rack::up(
             NODES,
             &[&options[..], &["--acknowledge", "copies", "--rack-timeout", "100ms"]].concat(),
@@ -407,7 +412,7 @@ fn no_acknowledged_change_is_lost_with_a_node_above_flash() {
     keep_what_was_acknowledged(LOSSES / 2, || {
         let of_rack = tempfile::tempdir_in(folder.path()).unwrap().keep();
         let flash = format!("--flash={}:64m", of_rack.display());
-        let options = ["--native", "--unit-size", "2", "--copies", "2", &flash, "--"];
+        let options = ["--native", "--unit-size", "2", "--copies", "2", &flash, SHORT_LEASE, "--"];
         let rack = Rack::up(
             NODES,
             &[&options[..], &["--acknowledge", "copies", "--rack-timeout", "100ms"]].concat(),

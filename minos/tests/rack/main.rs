@@ -404,7 +404,7 @@ fn status_shows_each_node() {
     let rack = Rack::up(2, &[]);
     let status = |addresses: &[String]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
-        let output = command.args(["rack", "status"]).args(addresses).output().unwrap();
+        let output = command.args(["rack", "status", "--timeout=60s"]).args(addresses).output().unwrap();
         (output.status.success(), String::from_utf8(output.stdout).unwrap())
     };
     let (is_up, text) = status(&[rack.nodes[0].0.to_string(), rack.nodes[1].0.to_string()]);

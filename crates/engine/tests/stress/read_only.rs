@@ -22,6 +22,8 @@ const READS: u64 = 30_000;
 const WRITERS: u64 = 2;
 /// Items that are stored before the first read.
 const STORED_MIN: u64 = 1000;
+/// Rounds of a writer, at least: it may get no processor while all others run.
+const ROUNDS_MIN: u64 = 20_000;
 const NOW: u32 = 6;
 const SEED: u64 = 2028;
 
@@ -30,7 +32,7 @@ const SEED: u64 = 2028;
 fn write<M: Mode>(engine: &Arc<Engine<M, Crcw>>, number: u64, done: &AtomicBool) {
     let (mut random, mut value) = (random(SEED, number), Vec::new());
     for cas in 1.. {
-        if done.load(Relaxed) {
+        if cas > ROUNDS_MIN && done.load(Relaxed) {
             return;
         }
         let (keys, lens) = match random.random_range(0..16) {

@@ -15,6 +15,10 @@ use std::{
 const HOT_KEYS: u64 = 8;
 const COLD_KEYS: u64 = 30_000;
 const READS: u64 = 60_000;
+/// Items that are stored before the first read.
+const STORED_MIN: u64 = 1000;
+/// Rounds of a writer, even if all readers are done before.
+const ROUNDS_MIN: u64 = 5000;
 const SEED: u64 = 2026;
 
 struct Stress {
@@ -50,7 +54,9 @@ impl Stress {
 
     fn write(&self, _: &mut Watch, random: &mut StdRng) {
         let (mut value, mut cold) = (Vec::new(), 0);
-        while !self.done.load(Relaxed) {
+        let mut rounds = 0;
+        while rounds < ROUNDS_MIN || !self.done.load(Relaxed) {
+            rounds += 1;
             let key = random.random_range(0..HOT_KEYS);
             let bytes = key.to_le_bytes();
             match random.random_range(0..40) {
@@ -125,6 +131,10 @@ fn every_byte_read_was_stored() {
     let watches = thread::scope(|scope| {
         let stress = &stress;
         let writers = [0, 1].map(|stream| scope.spawn(move || stress.run(stream, Stress::write)));
+        // Otherwise readers may be done before any writer has run.
+        while stress.store.stats().items_stored < STORED_MIN {
+            thread::yield_now();
+        }
         let readers = [
             scope.spawn(move || stress.run(10, Stress::read)),
             scope.spawn(move || stress.run(11, Stress::read)),

@@ -1,5 +1,7 @@
 //! Items on flash: a request that needs one is executed again when it is in memory.
 
+use std::time::Duration;
+
 use minos_base::{KeyHash, SizeClass};
 use minos_engine::{Candidates, Entry, Lookup, Mode};
 use minos_tier::Tier;
@@ -10,20 +12,23 @@ use super::{
     read::Facts,
 };
 
-/// Times that a request waits for room in memory, each until flash has had a moment to take items.
-const WAITS_MAX: u32 = 1000;
+/// Time between two attempts of a request that waits for room in memory: flash has had a moment to take items.
+pub(crate) const RETRY: Duration = Duration::from_millis(1);
+/// Time for which a request waits so, unless another one is set.
+const WAIT: Duration = Duration::from_secs(1);
+/// The same above a cache, which evicts then what is not written.
+const CACHE_WAIT: Duration = Duration::from_millis(200);
 
-/// Times that a store in a cache waits so. Then it evicts what is not written.
-const CACHE_WAITS_MAX: u32 = 200;
-
-/// Times that a request waits for room in memory above this flash.
-pub(crate) fn waits_max(tier: &Tier) -> u32 {
-    match tier.is_lossless() {
-        _ if tier.is_read_only() => 0,
-        true if tier.is_full() => 0,
-        true => WAITS_MAX,
-        false => CACHE_WAITS_MAX,
-    }
+/// Times that a request waits for room in memory above this flash, in so much time.
+pub(crate) fn waits_max(tier: &Tier, wait: Option<Duration>) -> u32 {
+    let usual = match tier.is_lossless() {
+        _ if tier.is_read_only() => return 0,
+        true if tier.is_full() => return 0,
+        true => WAIT,
+        false => CACHE_WAIT,
+    };
+    let waits = wait.unwrap_or(usual).as_nanos() / RETRY.as_nanos();
+    u32::try_from(waits).unwrap_or(u32::MAX)
 }
 
 /// True if a store that found no room should wait for some: flash may be about to take items.

@@ -21,7 +21,7 @@ mod store;
 mod work;
 
 pub(crate) use arithmetic::{CountOperation, Counted, Failure, count};
-pub(crate) use cold::{Below, awaits_room, below, cold, entry, entry_for, may_wait, waits_max};
+pub(crate) use cold::{Below, RETRY, awaits_room, below, cold, entry, entry_for, may_wait, waits_max};
 pub use context::Placement;
 pub(crate) use context::{Admin, Client, Context};
 pub(crate) use delete::{DeleteOperation, Deleted, delete, deleted_on_flash};

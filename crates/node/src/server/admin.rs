@@ -78,7 +78,7 @@ impl<M: Mode, I: Io> Admin for Shared<M, I> {
     }
 
     fn flash_waits_max(&self) -> u32 {
-        self.tier.as_ref().map_or(0, |tier| waits_max(tier))
+        self.tier.as_ref().map_or(0, |tier| waits_max(tier, self.config.flash_wait))
     }
 
     fn empty_flash(&self) -> Option<SyncId> {

@@ -110,6 +110,9 @@ options! {
     verbosity: Arc<Verbosity> = Arc::default(),
     /// How reads from flash are gathered.
     gathering: Gathering = Gathering::default(),
+    /// Time for which a request waits for room in memory while flash takes items; then a store refuses it, and a cache
+    /// evicts what flash does not have. `None` for 1 s, and 200 ms above a cache.
+    flash_wait: Option<Duration> = None,
     /// When an item that is read from flash comes to memory.
     promote: Promote = Promote::Second,
     /// The options of the native datagram protocol, if it is served.

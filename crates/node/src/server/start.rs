@@ -518,7 +518,7 @@ fn outfit<M: Mode, I: Io>(io: &I, shared: &Shared<M, I>, index: usize) -> io::Re
     let lane = |(tier, read_lately): (_, &Arc<ReadLately>)| {
         let promote = (config.promote, Arc::clone(read_lately));
         let fetched = Arc::clone(&shared.workers[index].fetched);
-        Fetches::of(tier, config.gathering, promote, fetched)
+        Fetches::of(tier, (config.gathering, config.flash_wait), promote, fetched)
     };
     let fetches = shared.tier.as_ref().zip(shared.read_lately.as_ref()).map(lane).transpose()?;
     let links = |rack: &Arc<Rack<M>>| {

@@ -21,15 +21,12 @@ use super::{
     rings::Awaiting,
 };
 use crate::{
-    ops::{Failed, Fetched, FlashAnswer, Need, waits_max},
+    ops::{Failed, Fetched, FlashAnswer, Need, RETRY, waits_max},
     server::config::{Gathering, Promote},
 };
 
 /// Bits of a read's tag that name the key within its request.
 const KEY_BITS: u32 = 16;
-
-/// Time until an item that found no room in memory is tried again.
-const RETRY: Duration = Duration::from_millis(1);
 
 /// Reads whose answers are taken, and requests that go on, between two looks at the RX queues.
 pub(super) const ANSWERS_MAX: usize = 8;
@@ -54,6 +51,8 @@ pub(crate) struct Fetches<M: Mode> {
     histogram: Arc<SharedHistogram>,
     /// True if a key that cannot be read is an error, false if it is a miss.
     is_lossless: bool,
+    /// Time for which a request waits for room in memory.
+    wait: Option<Duration>,
     under_way: Vec<Option<UnderWay<M>>>,
     free: Vec<usize>,
     /// Keys for which the reader had no room, the oldest first: numbers of the request and the key.
@@ -74,7 +73,7 @@ impl<M: Mode> Fetches<M> {
     /// No requests, and a lane to `tier`.
     pub(crate) fn of(
         tier: &Arc<Tier>,
-        gathering: Gathering,
+        (gathering, wait): (Gathering, Option<Duration>),
         (promote, read_lately): (Promote, Arc<ReadLately>),
         histogram: Arc<SharedHistogram>,
     ) -> io::Result<Self> {
@@ -84,6 +83,7 @@ impl<M: Mode> Fetches<M> {
             copies: Copies::new(promote, read_lately),
             histogram,
             is_lossless: tier.is_lossless(),
+            wait,
             under_way: Vec::new(),
             free: Vec::new(),
             held_up: VecDeque::new(),
@@ -219,7 +219,7 @@ impl<M: Mode> Fetches<M> {
         if self.gather.is_due(Reads { prepared, in_flight, has_ended }, now) {
             self.reader.submit_at_most(self.gather.width_max())?;
         }
-        let (is_lossless, waits_max) = (self.is_lossless, waits_max(self.reader.tier()));
+        let (is_lossless, waits_max) = (self.is_lossless, waits_max(self.reader.tier(), self.wait));
         let Self { under_way, copies, histogram, .. } = self;
         let (mut answered, mut crowded) = (Vec::new(), Vec::new());
         self.reader.answer(ANSWERS_MAX, now_s, |answer| {

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use minos_device::{Device, MemoryOptions};
 use minos_engine::{StoreConfig, TierConfig, Tiered};
@@ -48,6 +48,10 @@ impl Rig {
         config.memcached = vec!["127.0.0.1:0".parse().unwrap()];
         config.pin = false;
         let (value_bytes_max, is_lossless) = (config.value_bytes_max, options.is_lossless);
+        if is_lossless {
+            // A keeper that gets no processor for a second is no reason to refuse anything.
+            config.flash_wait.get_or_insert(Duration::from_secs(30));
+        }
         let tier = TierConfig { is_lossless, ..TierConfig::default() };
         let store = StoreConfig { value_bytes_max, tier, ..StoreConfig::new(memory_bytes) };
         let (tier, keeper, _) = minos_tier::open(device, options, config.clock.seconds(), |superblock| {

@@ -16,7 +16,7 @@ use minos_proto::native::{
 };
 
 /// Longest wait for an answer. Long, because tests run on busy machines.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Silence after which the client asks again for data lost on purpose.
 const SILENCE: Duration = Duration::from_millis(50);
 

@@ -71,7 +71,10 @@ pub(crate) fn config(random: &mut StdRng) -> ServerConfig {
     config.slice_bytes = [4 << 10, 64 << 10][random.random_range(0..2)];
     let domains = [&[WORKERS][..], &[2, 2], &[1, 3]][random.random_range(0..3)];
     config.control.domains = Domains::of_sizes(domains);
-    config.native = Some(NativeConfig::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    // A client may get no processor for seconds.
+    let transfer_timeout = Duration::from_secs(60);
+    config.native = Some(NativeConfig { transfer_timeout, ..NativeConfig::new(address) });
     // A failure must be reported at once.
     config.stop_timeout = Duration::from_secs(1);
     eprintln!(

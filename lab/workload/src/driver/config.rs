@@ -78,6 +78,9 @@ pub struct Moment {
     pub answered: u64,
 }
 
+/// Most requests a second of an open loop.
+pub const RATE_MAX: f64 = 1e8;
+
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -89,6 +92,9 @@ pub enum RunError {
         /// Why.
         error: io::Error,
     },
+    /// An open loop has no times for its requests.
+    #[error("an open loop of {0} requests a second: expected more than 0, and at most {RATE_MAX:.0}")]
+    Rate(f64),
     /// A system call that the driver needs failed.
     #[error("the driver cannot go on: {0}")]
     Driver(#[from] io::Error),

@@ -15,7 +15,7 @@ mod schedule;
 mod target;
 mod thread;
 
-pub use config::{Arrivals, DatagramOptions, Moment, RunConfig, RunError};
+pub use config::{Arrivals, DatagramOptions, Moment, RATE_MAX, RunConfig, RunError};
 pub use cpu::server_pid;
 pub use latencies::Latencies;
 pub use minos_client::QueueBy;

@@ -4,7 +4,7 @@ use std::{ops::Range, time::Duration};
 
 use super::{
     clock::monotonic_ns,
-    config::{Arrivals, Moment, RunConfig, RunError},
+    config::{Arrivals, Moment, RATE_MAX, RunConfig, RunError},
     cpu::ThreadTimes,
     crew::{Crew, Share, layout},
     recorder::Recorder,
@@ -17,7 +17,7 @@ use crate::{Workload, model::OpSource};
 /// Drives a server with a workload. `watch` is called with the progress now and then.
 ///
 /// # Errors
-/// The server cannot be reached. A server that fails meanwhile is reported, not an error.
+/// The server cannot be reached, or an open loop has no rate. A server that fails meanwhile is reported, not an error.
 pub fn run(
     config: &RunConfig,
     workload: &Workload,
@@ -35,7 +35,7 @@ pub fn run(
         drain_end_ns: window_ns.end + nanoseconds(config.drain),
         repeats: 0,
     };
-    let rates = rates(config, workload);
+    let rates = rates(config, workload)?;
     let source = |stream, share: Share| {
         let rate = rates[stream] * share.connections as f64 / share.connections_of_all as f64;
         OpSource::of_stream(workload, stream, share.thread, share.threads, rate)
@@ -48,7 +48,7 @@ pub fn run(
         cpu.look(moment.elapsed);
         watch(moment);
     })?;
-    Ok(report(config, workload, &window_ns, &recorder, cpu.spent_ns()))
+    Ok(report((config, &rates), workload, &window_ns, &recorder, cpu.spent_ns()))
 }
 
 /// Stores every item of a workload once.
@@ -109,13 +109,15 @@ fn window(config: &RunConfig, workload: &Workload) -> Range<u64> {
 }
 
 /// Requests per second of each stream. Those without a rate of their own share the given one.
-fn rates(config: &RunConfig, workload: &Workload) -> Vec<f64> {
+fn rates(config: &RunConfig, workload: &Workload) -> Result<Vec<f64>, RunError> {
     let given = match config.arrivals {
+        // Without gaps between requests there would be no last one.
+        Arrivals::Open { rate } if !(rate > 0.0 && rate <= RATE_MAX) => return Err(RunError::Rate(rate)),
         Arrivals::Open { rate } => rate,
         Arrivals::Closed { .. } => 0.0,
     };
     let sharing = workload.streams.iter().filter(|stream| stream.rate.is_none()).count().max(1);
-    workload.streams.iter().map(|stream| stream.rate.unwrap_or(given / sharing as f64)).collect()
+    Ok(workload.streams.iter().map(|stream| stream.rate.unwrap_or(given / sharing as f64)).collect())
 }
 
 fn connection_counts(config: &RunConfig, workload: &Workload) -> Vec<u32> {
@@ -150,7 +152,7 @@ impl CpuWatch {
 }
 
 fn report(
-    config: &RunConfig,
+    (config, rates): (&RunConfig, &[f64]),
     workload: &Workload,
     window_ns: &Range<u64>,
     recorder: &Recorder,
@@ -164,7 +166,7 @@ fn report(
     let offered_rps = match config.arrivals {
         Arrivals::Closed { .. } => achieved_rps,
         Arrivals::Open { .. } if is_recorded => (completed + errors + recorder.lost) as f64 / duration_s,
-        Arrivals::Open { .. } => rates(config, workload).iter().sum(),
+        Arrivals::Open { .. } => rates.iter().sum(),
     };
     let cpu_us_per_op = |spent_ns: u64| spent_ns as f64 / 1e3 / recorder.completed_in_window as f64;
     let operations_per_cpu_s = |spent_ns: u64| recorder.operations_in_window as f64 * 1e9 / spent_ns as f64;

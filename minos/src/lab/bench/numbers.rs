@@ -1,5 +1,7 @@
 //! Numbers as people write them on a command line.
 
+use minos_workload::RATE_MAX;
+
 use crate::lab::sim::{Range, number, parse_range};
 
 /// Operations per second, or as many as the server can answer.
@@ -16,15 +18,17 @@ pub(super) fn parse_rate(text: &str) -> Result<Rate, String> {
     if text == "max" {
         return Ok(Rate::Max);
     }
-    number(text).filter(|rate| *rate > 0.0).map(Rate::PerSecond).ok_or_else(|| {
-        "expected operations per second above 0, such as 20000, 20k or 1.5m, or max".to_owned()
+    number(text).filter(|rate| *rate > 0.0 && *rate <= RATE_MAX).map(Rate::PerSecond).ok_or_else(|| {
+        "expected operations per second above 0 and up to 100m, such as 20000, 20k or 1.5m, or max".to_owned()
     })
 }
 
 /// `10k..200k`.
 pub(super) fn parse_rate_range(text: &str) -> Result<Range, String> {
-    let range = parse_range(text).ok().filter(|range| range.from > 0.0);
-    range.ok_or_else(|| "expected two rates, the lower one first, such as 10k..200k".to_owned())
+    let range = parse_range(text).ok().filter(|range| range.from > 0.0 && range.to <= RATE_MAX);
+    range.ok_or_else(|| {
+        "expected two rates above 0 and up to 100m, the lower one first, such as 10k..200k".to_owned()
+    })
 }
 
 /// A share from 0 to 1.

@@ -2,10 +2,11 @@
 
 use std::{thread, time::Duration};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use minos_workload::{Arrivals, DatagramOptions, Pace, Report, RunConfig, Shape, Workload};
 
 use super::{
+    answered,
     devices::Study,
     plots::{Corner, Evidence, Paper, Plot, Scale},
     table::{Cell, Table},
@@ -266,11 +267,7 @@ impl<'a> Served<'a> {
 
     fn run(&self, workload: &Workload, arrivals: Arrivals) -> Result<Report> {
         self.study.bar.tick();
-        let report = minos_workload::run(&self.config(arrivals), workload, |_| {})?;
-        if report.errors > 0 || report.misses > 0 {
-            bail!("{}: {} errors, {} misses", self.contestant.name(), report.errors, report.misses);
-        }
-        Ok(report)
+        answered(&self.config(arrivals), workload).context(self.contestant.name())
     }
 
     fn config(&self, arrivals: Arrivals) -> RunConfig {

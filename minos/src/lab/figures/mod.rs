@@ -20,7 +20,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use minos_node::settings::parse_time;
@@ -29,6 +29,7 @@ use minos_rackmodel::{
     figures::{self, Study},
 };
 use minos_sim::dispatch::Costs;
+use minos_workload::{Report, RunConfig, Workload};
 
 use self::{
     minos::Basis,
@@ -36,6 +37,9 @@ use self::{
     table::Table,
 };
 use crate::lab::bench::emit;
+
+/// Windows in which a server may answer nothing, one after another: on a busy machine a short one may be empty.
+const EMPTY_MAX: usize = 100;
 
 /// Draw the figures of the papers: SVG, PNG and CSV of each.
 ///
@@ -353,4 +357,16 @@ impl Popularities<'_> {
         self.known.borrow_mut().push(popularity.clone());
         Ok(popularity)
     }
+}
+/// A run in whose window something was answered.
+fn answered(config: &RunConfig, workload: &Workload) -> Result<Report> {
+    for _ in 0..EMPTY_MAX {
+        let report = minos_workload::run(config, workload, |_| {})?;
+        let Report { errors, misses, .. } = report;
+        ensure!(errors == 0 && misses == 0, "{errors} errors, {misses} misses");
+        if report.operations_per_s > 0.0 {
+            return Ok(report);
+        }
+    }
+    bail!("nothing was answered in {EMPTY_MAX} windows of {:?}", config.duration)
 }

@@ -18,6 +18,7 @@ use minos_workload::{
 };
 
 use super::{
+    answered,
     devices::Study,
     plots::{Corner, Evidence, Paper, Plot, Scale},
     table::{Cell, Table},
@@ -216,14 +217,7 @@ impl Served<'_> {
     }
 
     fn run(&self, multiget: usize, arrivals: Arrivals) -> Result<Report> {
-        let report = minos_workload::run(&self.config(multiget, arrivals), &self.rig.workload, |_| {})?;
-        ensure!(
-            report.errors == 0 && report.misses == 0,
-            "{} errors, {} misses",
-            report.errors,
-            report.misses
-        );
-        Ok(report)
+        answered(&self.config(multiget, arrivals), &self.rig.workload)
     }
 
     fn config(&self, multiget: usize, arrivals: Arrivals) -> RunConfig {

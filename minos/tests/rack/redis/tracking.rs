@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     machines::SECRET,
-    up::{Rack, insist, stat},
+    up::{Rack, SHORT_LEASE, insist, stat},
 };
 
 /// Time for a notice, on a busy machine.
@@ -357,7 +357,8 @@ fn evictions_and_expiries_at_another_node_are_told() {
             writer.say(&["set", &short, "1", "px", "1500"]);
             // The store is told too.
             while tracker.say(&["get", &short]) != Reply::Null {
-                assert_eq!(tracker.told_of(&short), [short.as_str()], "{mode:?}");
+                // Of both at once, on a busy machine.
+                assert!(tracker.told_of(&short).iter().all(|key| *key == short), "{mode:?}");
             }
         }
     }
@@ -400,11 +401,14 @@ fn what_a_lost_node_has_changed_is_told() {
         thread::sleep(Duration::from_millis(5));
         tracker.say(&["ping"]);
         tracker.told.clear();
+        let gaps = |rack: &Rack| stat(&mut rack.client(0), "tracking_gaps");
+        let before = gaps(&rack);
         rack.signal(1, Signal::KILL);
         tracker.told_of(ALL);
         rack.wait_for_restart(1);
         // Once it is heard again, what has changed before is told too.
-        tracker.told_of(ALL);
+        insist(|| Ok(gaps(&rack)), |gaps| *gaps >= before + 2);
+        tracker.say(&["ping"]);
         let mut writer = rack.client(1);
         insist(|| writer.set(&key, format!("{round}").as_bytes()), |said| said == "STORED");
         tracker.read(&[&key]);
@@ -606,6 +610,6 @@ fn caches_are_right_after_a_node_was_lost() {
         rack.lose(1, false);
         rack.wait_until_copied();
     };
-    let options = ["--unit-size=1", "--copies=2", "--", "--rack-timeout=5s"];
+    let options = ["--unit-size=1", "--copies=2", SHORT_LEASE, "--", "--rack-timeout=5s"];
     assert!(caches_are_right(&options, (true, &[0, 0]), lose));
 }

@@ -17,6 +17,8 @@ const KEYS: usize = 200;
 const FILLER: [u8; 2000] = [0xff; 2000];
 /// Operations between two polls, at most.
 const OPERATIONS_MAX: usize = 12;
+/// Polls without an answer after which it rests.
+const UNANSWERED_MAX: u32 = 1000;
 
 /// An engine that works whenever its readers poll.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Beside<M: Mode, F> {
     history: History,
     now: u64,
     epoch: u32,
+    /// Polls since the last answer.
+    unanswered: u32,
 }
 
 impl<M: Mode, F: Fabric> Beside<M, F> {
@@ -40,7 +44,7 @@ impl<M: Mode, F: Fabric> Beside<M, F> {
         let engine = Engine::create(&config).unwrap();
         let fabric = connect(&engine);
         let (random, history) = (seeded_stream(seed, 0), History::new(KEYS));
-        let beside = Self { engine, fabric, random, history, now: 1, epoch: 1 };
+        let beside = Self { engine, fabric, random, history, now: 1, epoch: 1, unanswered: 0 };
         beside.own(OwnerState::Owned);
         beside
     }
@@ -131,11 +135,19 @@ impl<M: Mode, F: Fabric> Fabric for Beside<M, F> {
         self.fabric.read(peer, ranges, token);
     }
 
-    fn poll(&mut self, done: impl FnMut(Completion<'_>)) {
-        for _ in 0..self.random.random_range(0..=OPERATIONS_MAX) {
-            self.operate();
+    fn poll(&mut self, mut done: impl FnMut(Completion<'_>)) {
+        // The history keeps all values for each operation: one who answers late is waited for.
+        if self.unanswered < UNANSWERED_MAX {
+            for _ in 0..self.random.random_range(0..=OPERATIONS_MAX) {
+                self.operate();
+            }
         }
-        self.fabric.poll(done);
+        self.unanswered += 1;
+        let Self { fabric, unanswered, .. } = self;
+        fabric.poll(|completion| {
+            *unanswered = 0;
+            done(completion);
+        });
     }
 }
 

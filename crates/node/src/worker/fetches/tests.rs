@@ -48,7 +48,7 @@ fn cold(service_time: Option<ServiceTime>) -> (Arc<Tier>, Vec<(KeyHash, Vec<u8>)
 
 fn fetches(tier: &Arc<Tier>) -> Fetches<TieredMode> {
     let promote = (Promote::First, Arc::new(ReadLately::new(1)));
-    Fetches::of(tier, Gathering::default(), promote, Arc::default()).unwrap()
+    Fetches::of(tier, (Gathering::default(), None), promote, Arc::default()).unwrap()
 }
 
 fn begin(fetches: &mut Fetches<TieredMode>, (hash, key): &(KeyHash, Vec<u8>), now: (Instant, Seconds)) {

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// Longest wait for a server's first answer.
-pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Bytes of datagrams that may wait at a port.
 pub(super) const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
