@@ -165,7 +165,8 @@ mod tests {
     /// Waits until the process that was begun last executes another program.
     const EXECUTES: &str = "until grep -qa ^sleep /proc/$!/cmdline; do :; done";
 
-    /// The lines of a script, and what is said of those that hang: with these longest times of silence, and after the end.
+    /// The lines of a script, and what is said of those that hang. The longest silence, and the longest life of processes
+    /// after the end.
     fn ends(script: &str, is_running: bool, times: (Duration, Duration)) -> (Vec<String>, Option<String>) {
         let mut command = Command::new("sh");
         let mut watched = Watched::start(command.args(["-c", script]), times.0, times.1).unwrap();

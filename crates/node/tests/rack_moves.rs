@@ -24,7 +24,7 @@ use tempfile::TempDir;
 const NODES: usize = 3;
 const MICRO_SHARDS: u32 = 64;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A node that loses it, on a busy machine, ends connections. A node that was removed comes back after one.
+/// A node that loses it, on a busy machine, ends connections. A node that was removed comes back after a lease.
 const LEASE: Duration = Duration::from_secs(8);
 
 struct Rack {
@@ -36,7 +36,7 @@ struct Rack {
 
 impl Rack {
     fn start<M: Mode>(memory_bytes: u64) -> Self {
-        // In memory: a directory is on disk before it is in force.
+        // On tmpfs: each change waits for the disk.
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
         let at = Address::Unix(folder.path().join("coordinator"));

@@ -55,7 +55,7 @@ pub(crate) struct FlashOptions {
     #[arg(long, value_name = "TIME", default_value = "20us", value_parser = parse_time, requires = "flash")]
     flash_delay: Duration,
     /// Time for which a request waits for room in memory while flash takes items. Then a store refuses it, and a cache
-    /// evicts what flash does not have [default: 1s, or 200ms with --engine cache]
+    /// evicts what flash does not have. At most 1h, 0s: it does not wait [default: 1s, or 200ms with --engine cache]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "flash")]
     pub(super) flash_wait: Option<Duration>,
     /// When an item that is read comes to memory, if others would leave for it: with the first read, or the second in a

@@ -382,7 +382,7 @@ fn clients_see_one_order_while_keys_move() {
 
 #[test]
 fn clients_see_one_order_while_keys_move_between_machines() {
-    keep_order_while_keys_move(&mut Rack::apart(NODES, "1s"));
+    keep_order_while_keys_move(&mut Rack::apart_with(NODES, "1s", SHORT_LEASE));
 }
 
 /// Losses under load; more of them by MINOS_RACK_LOSSES.

@@ -122,9 +122,14 @@ impl Rack {
 
     /// Nodes and a coordinator that know each other by TCP alone.
     pub(crate) fn apart(nodes: usize, timeout: &str) -> Self {
+        Self::apart_with(nodes, timeout, LONG_LEASE)
+    }
+
+    /// The same with such leases.
+    pub(crate) fn apart_with(nodes: usize, timeout: &str, lease: &str) -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let keep = format!("--directory {}", folder.path().join("directory").display());
-        let plan = Plan { nodes: &vec![0; nodes], keep: &keep, common: LONG_LEASE, ..Plan::new(timeout) };
+        let plan = Plan { nodes: &vec![0; nodes], keep: &keep, common: lease, ..Plan::new(timeout) };
         Self::planned(folder, &plan)
     }
 

@@ -132,7 +132,7 @@ fn every_byte_read_was_stored() {
         let stress = &stress;
         let writers = [0, 1].map(|stream| scope.spawn(move || stress.run(stream, Stress::write)));
         // Otherwise readers may be done before any writer has run.
-        while stress.store.stats().items_stored < STORED_MIN {
+        while stress.store.stats().items_stored < STORED_MIN && !writers.iter().all(|it| it.is_finished()) {
             thread::yield_now();
         }
         let readers = [

@@ -19,7 +19,7 @@ const WAIT: Duration = Duration::from_secs(1);
 /// The same above a cache, which evicts then what is not written.
 const CACHE_WAIT: Duration = Duration::from_millis(200);
 
-/// Times that a request waits for room in memory above this flash, in so much time.
+/// How often a request that waits for room above this flash tries again, at most, in its time or the usual one.
 pub(crate) fn waits_max(tier: &Tier, wait: Option<Duration>) -> u32 {
     let usual = match tier.is_lossless() {
         _ if tier.is_read_only() => return 0,
@@ -27,7 +27,7 @@ pub(crate) fn waits_max(tier: &Tier, wait: Option<Duration>) -> u32 {
         true => WAIT,
         false => CACHE_WAIT,
     };
-    let waits = wait.unwrap_or(usual).as_nanos() / RETRY.as_nanos();
+    let waits = wait.unwrap_or(usual).as_nanos().div_ceil(RETRY.as_nanos());
     u32::try_from(waits).unwrap_or(u32::MAX)
 }
 

@@ -111,7 +111,7 @@ options! {
     /// How reads from flash are gathered.
     gathering: Gathering = Gathering::default(),
     /// Time for which a request waits for room in memory while flash takes items; then a store refuses it, and a cache
-    /// evicts what flash does not have. `None` for 1 s, and 200 ms above a cache.
+    /// evicts what flash does not have. At most an hour; `None` for 1 s, and 200 ms above a cache.
     flash_wait: Option<Duration> = None,
     /// When an item that is read from flash comes to memory.
     promote: Promote = Promote::Second,
@@ -155,6 +155,8 @@ impl ServerConfig {
         bound("--ring-size", self.ring_capacity as u64, 2, 1 << 20)?;
         self.watch.check()?;
         self.gathering.check()?;
+        let wait_ms = self.flash_wait.map_or(0, |wait| wait.as_millis());
+        bound("--flash-wait", u64::try_from(wait_ms).unwrap_or(u64::MAX), 0, 3_600_000)?;
         self.rack.as_ref().map_or(Ok(()), RackConfig::check)?;
         self.native.as_ref().map_or(Ok(()), NativeConfig::check)
     }

@@ -303,7 +303,8 @@ impl Coordinator {
 
     /// How many moves are under way, and how many wait that an operator asked for.
     pub fn moves(&self) -> (usize, usize) {
-        (self.moves.len(), self.wished.len())
+        let drafted = self.draft.as_ref().map_or(0, |draft| draft.moves.len());
+        (self.moves.len() + drafted, self.wished.len())
     }
 
     /// Takes an input, and adds what is to be done to `effects`.
@@ -337,7 +338,9 @@ impl Coordinator {
     /// # Errors
     /// It cannot be fulfilled.
     pub fn command(&mut self, command: Command) -> Result<(), Refused> {
-        let mut nodes = self.nodes.clone().unwrap_or_else(|| self.directory.nodes().to_vec());
+        // Also what an earlier command has changed and is not kept yet.
+        let newest = Arc::clone(self.draft.as_ref().map_or(&self.directory, |draft| &draft.directory));
+        let mut nodes = self.nodes.clone().unwrap_or_else(|| newest.nodes().to_vec());
         let index = |id| nodes.iter().position(|node| node.id == id).ok_or(Refused::UnknownNode(id));
         match command {
             Command::Move(micro_shard, to) => {
@@ -373,7 +376,7 @@ impl Coordinator {
                 nodes.remove(index);
             }
         }
-        self.directory.changed(Change { nodes: Some(nodes.clone()), ..Change::default() })?;
+        newest.changed(Change { nodes: Some(nodes.clone()), ..Change::default() })?;
         self.nodes = Some(nodes);
         Ok(())
     }

@@ -564,6 +564,35 @@ fn a_follower_keeps_its_items_while_the_directory_names_it() {
     assert_eq!(rack.orders[&ServerId(1)].cancelled, [id]);
 }
 
+/// Before, the second command undid the first.
+#[test]
+fn commands_count_while_the_directory_is_written() {
+    let mut rack = Rack::new(3, POLICY);
+    rack.report();
+    let mut effects = Vec::new();
+    assert_eq!(rack.coordinator.command(Command::Drain(ServerId(0))), Ok(()));
+    rack.coordinator.handle(rack.now_us, Input::Tick, &mut effects);
+    assert!(matches!(effects[..], [Effect::Persist(_)]), "{effects:?}");
+    assert_eq!(rack.coordinator.command(Command::Drain(ServerId(1))), Ok(()));
+    let next = rack.coordinator.directory().epoch() + 1;
+    rack.handle(Input::Persisted(next));
+    let standing = rack.coordinator.directory().nodes().iter().map(|node| node.standing);
+    assert_eq!(standing.collect::<Vec<_>>(), [Standing::Leaving, Standing::Leaving, Standing::Member]);
+}
+
+/// Moves that an operator wishes for are under way while the directory is written that has them.
+#[test]
+fn moves_count_while_the_directory_is_written() {
+    let mut rack = Rack::new(2, POLICY);
+    rack.report();
+    let from = rack.coordinator.directory().place(MicroShard(0)).unwrap().node;
+    let to = ServerId(1 - from.0);
+    assert_eq!(rack.coordinator.command(Command::Move(MicroShard(0), to)), Ok(()));
+    assert_eq!(rack.coordinator.moves(), (0, 1));
+    rack.coordinator.handle(rack.now_us, Input::Tick, &mut Vec::new());
+    assert_eq!(rack.coordinator.moves(), (1, 0));
+}
+
 /// A node that has joined, and fails to copy whatever it is told to.
 fn fail_to_join(rack: &mut Rack, new: ServerId) {
     rack.report();

@@ -92,7 +92,7 @@ pub enum RunError {
         /// Why.
         error: io::Error,
     },
-    /// An open loop has no times for its requests.
+    /// The rate of an open loop is out of bounds.
     #[error("an open loop of {0} requests a second: expected more than 0, and at most {RATE_MAX:.0}")]
     Rate(f64),
     /// A system call that the driver needs failed.

@@ -276,8 +276,8 @@ fn check_stream(stream: &StreamSpec, keys: u64) -> Result<(), String> {
     if !(total.is_finite() && total > 0.0) {
         return Err("the weights of its groups must be positive in sum".to_owned());
     }
-    if stream.rate.is_some_and(|rate| !(rate.is_finite() && rate > 0.0)) {
-        return Err("rate must be above 0".to_owned());
+    if stream.rate.is_some_and(|rate| !(rate > 0.0 && rate <= crate::RATE_MAX)) {
+        return Err("rate must be above 0 and at most 100m".to_owned());
     }
     if stream.connections == Some(0) {
         return Err("connections must be above 0".to_owned());
@@ -371,6 +371,7 @@ mod tests {
             (format!("{}{}", group("popularity = { latest = 0.99 }\n"), group("")), "can grow"),
             (group("").replace("[[stream]]", "[[stream]]\nget_ratio = 2.0"), "get_ratio is 2"),
             (group("").replace("[[stream]]", "[[stream]]\nrate = 0.0"), "rate must be above 0"),
+            (group("").replace("[[stream]]", "[[stream]]\nrate = 1e300"), "rate must be above 0"),
         ] {
             let error = of_toml(&text).unwrap_err().to_string();
             assert!(error.contains(message), "{text}: {error}");

@@ -59,11 +59,11 @@ mod tests {
             assert_eq!(parse_rate(text), Ok(Rate::PerSecond(rate)), "{text}");
         }
         assert_eq!(parse_rate("max"), Ok(Rate::Max));
-        for text in ["", "0", "-1", "k", "inf", "nan", "10x"] {
+        for text in ["", "0", "-1", "k", "inf", "nan", "10x", "101m"] {
             assert!(parse_rate(text).is_err(), "{text}");
         }
         assert_eq!(parse_rate_range("10k..200k"), Ok(Range { from: 1e4, to: 2e5 }));
-        for text in ["10k", "10k..", "10k..10k", "20k..10k"] {
+        for text in ["10k", "10k..", "10k..10k", "20k..10k", "10k..101m"] {
             assert!(parse_rate_range(text).is_err(), "{text}");
         }
     }

@@ -39,7 +39,7 @@ use self::{
 use crate::lab::bench::emit;
 
 /// Windows in which a server may answer nothing, one after another: on a busy machine a short one may be empty.
-const EMPTY_MAX: usize = 100;
+const EMPTY_MAX: usize = 10;
 
 /// Draw the figures of the papers: SVG, PNG and CSV of each.
 ///
@@ -358,6 +358,7 @@ impl Popularities<'_> {
         Ok(popularity)
     }
 }
+
 /// A run in whose window something was answered.
 fn answered(config: &RunConfig, workload: &Workload) -> Result<Report> {
     for _ in 0..EMPTY_MAX {

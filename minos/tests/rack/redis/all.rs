@@ -11,7 +11,7 @@ const KEYS: usize = 300;
 
 #[test]
 fn a_node_that_has_left_the_rack_need_not_be_there() {
-    let (rack, nodes) = rack(3, &["--unit-size", "1"]);
+    let (rack, nodes) = rack(3, &["--unit-size", "1", "--", "--rack-timeout", "5s"]);
     let mut clients: Vec<_> = nodes.iter().map(|node| Connection::open(*node)).collect();
     assert_eq!(say_with(&mut clients[0], "mset", &pairs(&list("k", KEYS))), ok());
     assert_eq!(rack.operate("drain 1"), "ok\n");

@@ -401,7 +401,7 @@ fn what_a_lost_node_has_changed_is_told() {
         thread::sleep(Duration::from_millis(5));
         tracker.say(&["ping"]);
         tracker.told.clear();
-        let gaps = |rack: &Rack| stat(&mut rack.client(0), "tracking_gaps");
+        let gaps = |rack: &Rack| tracking_stat(rack, 0, "tracking_gaps");
         let before = gaps(&rack);
         rack.signal(1, Signal::KILL);
         tracker.told_of(ALL);

@@ -492,8 +492,9 @@ impl Process {
     /// Leads no more. Nodes look for the next leader.
     fn step_down(&mut self) {
         self.is_leading.store(false, Relaxed);
-        let streams = self.leading.take().map(|leading| leading.streams).unwrap_or_default();
-        streams.values().for_each(|sending| sending.stream.break_off());
+        // The directory may have to be written first before it is dropped.
+        let Some(leading) = self.leading.take() else { return };
+        leading.streams.values().for_each(|sending| sending.stream.break_off());
     }
 }
 
@@ -655,7 +656,7 @@ fn command(words: &[&str]) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command as Process;
+    use std::process;
 
     use minos_testkit::Over;
 
@@ -705,7 +706,7 @@ mod tests {
         let [listen, directory] = ["listen", "directory"].map(|name| folder.path().join(name));
         // The draft: whoever opens it to write waits for a reader.
         let draft = directory.with_extension("new");
-        assert!(Process::new("mkfifo").arg(&draft).status().unwrap().success());
+        assert!(process::Command::new("mkfifo").arg(&draft).status().unwrap().success());
         let config = config(&listen, directory.clone(), 2);
         let is_over = AtomicBool::new(false);
         let ended = thread::scope(|scope| {
@@ -715,13 +716,15 @@ mod tests {
             while ask(&at, None, "status").is_err() {
                 thread::sleep(Duration::from_millis(1));
             }
-            assert_eq!(ask(&at, None, "drain 0").unwrap(), "ok\n");
+            let drained = ask(&at, None, "drain 0");
             // The change is written with the next tick.
             thread::sleep(TICK * 3);
-            assert!(ask(&at, None, "status").unwrap().starts_with("epoch 1\n"));
-            // A pipe cannot be synced.
-            let written = fs::read(&draft).unwrap();
-            assert_eq!(Directory::decode(&written).unwrap().epoch(), 2);
+            let status = ask(&at, None, "status");
+            // Before any assertion, for which the writer would wait for ever. A pipe cannot be synced.
+            let written = fs::read(&draft);
+            assert_eq!(drained.unwrap(), "ok\n");
+            assert!(status.unwrap().starts_with("epoch 1\n"));
+            assert_eq!(Directory::decode(&written.unwrap()).unwrap().epoch(), 2);
             let ended = coordinator.join().unwrap();
             drop(over);
             ended

@@ -90,6 +90,8 @@ pub(super) struct Draft {
 pub(super) struct FileReign {
     drafts: Option<Sender<Draft>>,
     writer: Option<JoinHandle<()>>,
+    /// Locked, beside the directory, which is another file after each change.
+    _lock: File,
 }
 
 impl FileReign {
@@ -101,7 +103,6 @@ impl FileReign {
         let mut beside = path.as_os_str().to_owned();
         beside.push(".lock");
         let failed = |error| CoordinatorError::Io { path: path.to_owned(), error };
-        // Beside it: the directory is another file after each change.
         let lock = File::create(beside).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed(io::Error::new(
@@ -112,13 +113,10 @@ impl FileReign {
         })?;
         let (drafts, to_keep) = channel();
         let directory = path.to_owned();
-        let write = move || {
-            let _lock = lock;
-            keep_all(&directory, to_keep, &events);
-        };
+        let write = move || keep_all(&directory, to_keep, &events);
         let writer =
             thread::Builder::new().name("minos-directory".to_owned()).spawn(write).map_err(failed)?;
-        Ok(Self { drafts: Some(drafts), writer: Some(writer) })
+        Ok(Self { drafts: Some(drafts), writer: Some(writer), _lock: lock })
     }
 
     fn keep(&self, draft: Draft) {
@@ -186,7 +184,7 @@ mod tests {
         reign.keep(Draft { epoch: 7, bytes: b"seven".to_vec() });
         assert!(matches!(all.recv().unwrap(), Event::Kept(Ok(7))));
         assert_eq!(fs::read(&path).unwrap(), b"seven");
-        // The file is written in place of a folder of the same name.
+        // A folder lies where the draft is to be written.
         fs::create_dir(path.with_extension("new")).unwrap();
         reign.keep(Draft { epoch: 8, bytes: b"eight".to_vec() });
         let Event::Kept(Err(failed)) = all.recv().unwrap() else { panic!("a folder cannot be written") };

@@ -217,6 +217,7 @@ pub const FIXED: &[(&str, &[&str])] = &[
     ]),
     ("the log on flash is opened at the start; restart the server", &[
         "flash", "flash-format", "durability", "durability-interval", "flash-width", "flash-delay", "flash-promote",
+        "flash-wait",
     ]),
     ("`minos ctl flash` changes it", &["scrub-rate", "compaction-rate"]),
     ("the admin endpoint is set up at the start; restart the server", &["admin-connections", "admin-timeout"]),
