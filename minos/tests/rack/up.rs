@@ -29,6 +29,8 @@ use crate::{
 const MICRO_SHARDS: u32 = 4096;
 /// Longest time for anything: nodes may be late on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time for what all nodes and micro-shards have to do.
+const ALL_PATIENCE: Duration = Duration::from_secs(300);
 /// Time that commands wait for a node, for tests in which none is late on purpose.
 pub(crate) const ROOM: &str = "30s";
 
@@ -218,7 +220,7 @@ impl Rack {
 
     /// Waits until each node reads the memory of all others, and knows where everything is.
     pub(crate) fn wait_until_attached(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ALL_PATIENCE;
         for node in 0..self.nodes.len() {
             loop {
                 let stats = self.client(node).stats("rack").unwrap();
@@ -312,7 +314,7 @@ impl Rack {
 
     /// Waits until no micro-shard moves or is to move.
     pub(crate) fn wait_until_at_rest(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ALL_PATIENCE;
         while !self.operate("status").contains("moves 0\nwaiting 0\n") {
             assert!(Instant::now() < deadline, "{}", self.operate("status"));
             std::thread::yield_now();
@@ -321,7 +323,7 @@ impl Rack {
 
     /// Waits until every micro-shard has a copy that may replace its owner's.
     pub(crate) fn wait_until_copied(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ALL_PATIENCE;
         while !is_copied(&self.operate("status")) {
             assert!(Instant::now() < deadline, "{}", self.operate("status"));
             std::thread::sleep(Duration::from_millis(20));
