@@ -6,7 +6,7 @@ mod common;
 use common::kills::{Promise, Region, kill_and_check};
 
 /// Kills if nobody says how many.
-const KILLS: u64 = 200;
+const KILLS: u64 = 40;
 
 const PROMISES: [Promise; 4] = [
     Promise { durability: "flush", region: Region::None },

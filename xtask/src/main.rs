@@ -41,9 +41,17 @@ struct Arguments {
 enum Task {
     /// Run the quick tests: every crate, every protocol, every command
     Test,
-    /// Run everything else: long tests, other languages, models, controls, sanitizers, fuzzing
+    /// Run what must hold before each change beside them: long tests, other languages, models, controls, the crates with
+    /// unsafe code under sanitizers
     Gate {
-        /// Remove what sanitizers, models and fuzzers have built once they have run: gigabytes
+        /// Remove what sanitizers and models have built once they have run: gigabytes
+        #[arg(long)]
+        lean: bool,
+    },
+    /// Run everything else, for an hour or two: the dependencies, the release build, simulators and figures, more kills and
+    /// seeds, the server under sanitizers, fuzzing
+    Nightly {
+        /// Remove what sanitizers and fuzzers have built once they have run: gigabytes
         #[arg(long)]
         lean: bool,
     },
@@ -160,6 +168,7 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
     match task {
         Task::Test => tiers::test(totals),
         Task::Gate { lean } => tiers::gate(lean, totals),
+        Task::Nightly { lean } => tiers::nightly(lean, totals),
         Task::Setup => {
             setup::install()?;
             setup::cargo_deny().map(drop)
@@ -169,8 +178,8 @@ fn run(task: Task, totals: &mut Totals) -> anyhow::Result<()> {
         Task::Reproduce => reproduce::run(),
         Task::Loom => suites::loom(totals),
         Task::Control => suites::control(),
-        Task::Tsan => suites::tsan(totals),
-        Task::Asan => suites::asan(totals),
+        Task::Tsan => suites::tsan_and_server(totals),
+        Task::Asan => suites::asan_and_server(totals),
         Task::Fuzz { seconds } => suites::fuzz(seconds),
         Task::Namespaces => suites::namespaces(totals),
         Task::Clients => clients::test(totals),

@@ -154,7 +154,7 @@ impl Control {
 
 /// Data races. The standard library is not built for it, so its own hand-overs are named as harmless.
 pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
-    let options = format!("halt_on_error=1 suppressions={}", suppressions()?.display());
+    let options = tsan_options()?;
     let tests = |arguments: &[&str]| {
         let mut command = TSAN.cargo(&[&["test"], TSAN.crates, arguments].concat());
         command.env("TSAN_OPTIONS", &options);
@@ -183,8 +183,19 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
     let race = ["--lib", "control_a_race", "--", "--ignored"];
     let race = text(&output(&mut tests(&race))?);
     ensure!(race.contains("ThreadSanitizer: data race"), "a race on purpose was not reported:\n{race}");
+    Ok(())
+}
+
+/// Those of the crates, and those of the server.
+pub(crate) fn tsan_and_server(totals: &mut Totals) -> anyhow::Result<()> {
+    let of_crates = tsan(totals);
     run(&mut TSAN.server())?;
-    run_tests(TSAN.server_tests().env("TSAN_OPTIONS", &options), totals)
+    let mut tests = TSAN.server_tests();
+    run_tests(tests.env("TSAN_OPTIONS", tsan_options()?), totals).and(of_crates)
+}
+
+fn tsan_options() -> anyhow::Result<String> {
+    Ok(format!("halt_on_error=1 suppressions={}", suppressions()?.display()))
 }
 
 /// A sanitizer of the compiler.
@@ -252,9 +263,14 @@ fn suppressions() -> anyhow::Result<PathBuf> {
 
 /// Accesses out of bounds and after the end of what was accessed.
 pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
-    run_tests(ASAN.crates().args(["--", "--skip", HUGE_TESTS]), totals)?;
+    run_tests(ASAN.crates().args(["--", "--skip", HUGE_TESTS]), totals)
+}
+
+/// Those in the crates, and those in the server.
+pub(crate) fn asan_and_server(totals: &mut Totals) -> anyhow::Result<()> {
+    let of_crates = asan(totals);
     run(&mut ASAN.server())?;
-    run_tests(&mut ASAN.server_tests(), totals)
+    run_tests(&mut ASAN.server_tests(), totals).and(of_crates)
 }
 
 /// Cargo under AddressSanitizer.
@@ -361,6 +377,25 @@ fn flash_simulation(seeds: u64, seed: u64) -> Command {
     let mut tests = cargo(&["test", "--release", "-p", "minos-flash", "--lib", "simulation"]);
     tests.env("MINOS_FLASH_SEEDS", seeds.to_string()).env("MINOS_FLASH_SEED", seed.to_string());
     tests
+}
+
+/// Counts of the tests named in [`more`], several times those of the gate.
+const MORE: [(&str, &str); 7] = [
+    ("MINOS_KILLS", "200"),
+    ("MINOS_RACK_COPIES", "12"),
+    ("MINOS_RACK_KILLS", "24"),
+    ("MINOS_RACK_LOSSES", "8"),
+    ("MINOS_RACK_MOVES", "12"),
+    ("MINOS_ROLE_CHANGES_SEEDS", "6"),
+    ("MINOS_SIMULATION_SEEDS", "1000"),
+];
+
+/// Tests of the gate with more kills, losses of nodes, changes of roles, and seeds.
+pub(crate) fn more(totals: &mut Totals) -> anyhow::Result<()> {
+    let files = ["flash_kills", "native_simulation", "rack", "role_changes"];
+    let files = files.iter().flat_map(|file| ["--test", file]);
+    let mut tests = cargo(&["test", "--workspace", "--no-fail-fast"]);
+    run_tests(tests.args(files).envs(MORE), totals)
 }
 
 /// Sequences that were never tried before, against memcached, role changes under load, the log on flash and a rack, until

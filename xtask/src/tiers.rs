@@ -1,4 +1,4 @@
-//! The tests in two tiers: the quick ones, and the gate, which takes longer.
+//! The tests in three tiers: the quick ones, the gate before each change, and the nightly ones, which take an hour.
 
 use std::{collections::BTreeSet, fs, io, time::Instant};
 
@@ -8,39 +8,43 @@ use serde_json::Value;
 use crate::{
     clients,
     command::{Failure, Totals, cargo, root, run, run_tests, run_tests_at_once},
-    instructions, setup,
+    deny, instructions, setup, smoke,
     suites::{self, checked},
     tidy,
 };
 
-/// Test targets of the gate, by name: with them the quick tier would take longer than three minutes, or eight with its
-/// build. A new target belongs to the quick tier.
-const LONG: [&str; 21] = [
-    "bench_demo",
-    "cache_model",
-    "closed_forms",
-    "designs",
-    "driver",
+/// Test targets that take too long for the quick tier, by name: with them it would take longer than three minutes, or
+/// eight with its build. A new target belongs to the quick tier.
+const LONG: [&str; 11] = [
     "faulty_io",
-    "figures",
     "flash_kills",
-    "idle",
     "kill",
-    "large_requests",
     "native_simulation",
-    "over_time",
     "power",
     "programs",
     "rack",
     "restart",
     "role_changes",
     "stress",
-    "studies",
     "transfers",
 ];
 
 /// Those of them that wait for servers most of the time.
 const WAITING: [&str; 3] = ["flash_kills", "rack", "restart"];
+
+/// Test targets that are not run before each change: simulators, models and figures, and what compares times.
+const NIGHTLY: [&str; 10] = [
+    "bench_demo",
+    "cache_model",
+    "closed_forms",
+    "designs",
+    "driver",
+    "figures",
+    "idle",
+    "large_requests",
+    "over_time",
+    "studies",
+];
 
 struct Part {
     name: &'static str,
@@ -77,7 +81,7 @@ const QUICK: [Part; 3] = [
     },
 ];
 
-const GATE: [Part; 9] = [
+const GATE: [Part; 8] = [
     Part {
         name: "long",
         shows: "the long tests of all crates",
@@ -134,6 +138,51 @@ const GATE: [Part; 9] = [
         builds: Some("target/asan"),
         run: suites::asan,
     },
+];
+
+const NIGHTLY_PARTS: [Part; 7] = [
+    Part {
+        name: "deny",
+        shows: "licences, sources and advisories of the dependencies",
+        repeat: "cargo xtask deny",
+        builds: None,
+        run: |totals| checked(totals, deny::check),
+    },
+    Part {
+        name: "smoke",
+        shows: "the release build, driven by its own bench",
+        repeat: "cargo xtask smoke",
+        builds: None,
+        run: |totals| checked(totals, smoke::run),
+    },
+    Part {
+        name: "nightly",
+        shows: "simulators, models and figures",
+        repeat: "cargo xtask nightly",
+        builds: None,
+        run: run_nightly_tests,
+    },
+    Part {
+        name: "more",
+        shows: "more kills, losses and seeds than in the gate",
+        repeat: "cargo xtask nightly",
+        builds: None,
+        run: suites::more,
+    },
+    Part {
+        name: "tsan",
+        shows: "data races, also in the server",
+        repeat: "cargo xtask tsan",
+        builds: Some("target/tsan"),
+        run: suites::tsan_and_server,
+    },
+    Part {
+        name: "asan",
+        shows: "accesses out of bounds, also in the server",
+        repeat: "cargo xtask asan",
+        builds: Some("target/asan"),
+        run: suites::asan_and_server,
+    },
     Part {
         name: "fuzz",
         shows: "parsers, from their seeds on",
@@ -148,9 +197,15 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
     run_all("test", &QUICK, false, totals)
 }
 
-/// Runs the gate: the parts that the quick tier leaves out. If it `is_lean`, a part's own builds are removed behind it.
+/// Runs the gate: what must hold before each change, beside the quick tier. If it `is_lean`, a part's own builds are
+/// removed behind it.
 pub(crate) fn gate(is_lean: bool, totals: &mut Totals) -> anyhow::Result<()> {
     run_all("gate", &GATE, is_lean, totals)
+}
+
+/// Runs what both leave out.
+pub(crate) fn nightly(is_lean: bool, totals: &mut Totals) -> anyhow::Result<()> {
+    run_all("nightly", &NIGHTLY_PARTS, is_lean, totals)
 }
 
 /// Runs all parts, even after a failure, so that one run shows every fault.
@@ -222,6 +277,11 @@ fn run_long_tests(totals: &mut Totals) -> anyhow::Result<()> {
     build_and_run(long_tests(), totals)
 }
 
+fn run_nightly_tests(totals: &mut Totals) -> anyhow::Result<()> {
+    let chosen = NIGHTLY.into_iter().flat_map(|name| ["--test", name]);
+    run_tests(&mut cargo(&[TESTS, &chosen.collect::<Vec<_>>()].concat()), totals)
+}
+
 /// Builds what both arguments choose, then runs both at once. All of the workspace is built, so that its features, and
 /// so its libraries, are always the same.
 fn build_and_run(chosen: [Vec<&str>; 2], totals: &mut Totals) -> anyhow::Result<()> {
@@ -238,7 +298,8 @@ const UNITS: &[&str] = &["--lib", "--bins", "--examples"];
 fn quick_tests(targets: &[Target]) -> [Vec<&str>; 2] {
     [false, true].map(|is_program| {
         let quick = targets.iter().filter(|(package, target)| {
-            (package == "minos") == is_program && !LONG.contains(&target.as_str())
+            let is_quick = !LONG.contains(&target.as_str()) && !NIGHTLY.contains(&target.as_str());
+            (package == "minos") == is_program && is_quick
         });
         // Crates have targets of the same name.
         let names: BTreeSet<_> = quick.map(|(_, target)| target.as_str()).collect();
@@ -267,9 +328,10 @@ mod tests {
     #[test]
     fn every_test_target_is_run_once() {
         let targets = test_targets().unwrap();
-        assert!(targets.len() > LONG.len());
+        assert!(targets.len() > LONG.len() + NIGHTLY.len());
         let ([others, program], long) = (quick_tests(&targets), long_tests().concat());
-        let (others, program, long) = (named(&others), named(&program), named(&long));
+        let (others, program) = (named(&others), named(&program));
+        let long = [&named(&long)[..], &NIGHTLY].concat();
         for (package, target) in &targets {
             let (name, is_program) = (target.as_str(), package == "minos");
             let quick = if is_program { &program } else { &others };

@@ -24,7 +24,7 @@ const OLD_TEXT: &str = "300ms";
 /// Kills and stops; more of them by MINOS_RACK_COPIES.
 const ROUNDS: u64 = 6;
 /// Stops of followers.
-const STOPS: usize = 12;
+const STOPS: usize = 6;
 const READERS: usize = 3;
 /// Clients that ask a stopped node, among others.
 const CROWD: usize = 24;

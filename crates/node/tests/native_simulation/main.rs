@@ -35,7 +35,7 @@ use scenario::Scenario;
 use world::Report;
 
 /// Runs within the ordinary tests.
-const SEEDS_DEFAULT: u64 = 300;
+const SEEDS_DEFAULT: u64 = 120;
 
 /// Runs in which the control must have failed.
 const CONTROL_SEEDS: u64 = 60;

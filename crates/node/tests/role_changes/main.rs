@@ -49,7 +49,7 @@ const NATIVE: [QueueBy; 4] = [QueueBy::Access, QueueBy::Random, QueueBy::Wrong, 
 const VECTORS: usize = 100;
 /// Connections that break off.
 const BREAKERS: u32 = 30;
-const SEEDS_DEFAULT: u64 = 6;
+const SEEDS_DEFAULT: u64 = 2;
 /// States of the search for an order of the calls on shared keys.
 const STATES_MAX: usize = 2_000_000;
 /// Least changes of a worker's role, and of the design, in a seed; with fewer it shows less than it claims.
