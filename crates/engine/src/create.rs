@@ -11,10 +11,13 @@ use crate::{
     store::{Engine, Hashing},
     store_mode::StoreMode,
 };
-use minos_base::{VALUE_BYTES_MAX, limits::BURST_MAX};
+use minos_base::{Seconds, VALUE_BYTES_MAX, limits::BURST_MAX};
 use minos_region::Memory;
 use minos_sync::{Access, Crcw, PinTable, SpinLock};
-use std::sync::{Arc, atomic::AtomicU64};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, AtomicU64},
+};
 
 /// A table that refuses new items when its memory is full, and never evicts.
 pub type Store<A = Crcw> = Engine<StoreMode, A>;
@@ -63,6 +66,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
             value_bytes_max: AtomicU64::new(config.value_bytes_max.min(VALUE_BYTES_MAX)),
             value_bytes_room: value_bytes_room::<M>(config),
             flushes: AtomicU64::new(0),
+            soonest: AtomicU32::new(Seconds::MAX),
+            expiries: AtomicU64::new(0),
             chain_buckets_max: config.chain_buckets_max.max(1),
             buffers: Arc::new(Buffers::new(config.buffer_bytes())),
             prefetch_depth: config.prefetch_depth.clamp(1, BURST_MAX),

@@ -199,6 +199,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     /// As [`Entry::set_expiry`], with [`ItemMeta::early_ms`].
     pub fn set_expiry_early(&mut self, expiry: Seconds, early_ms: u16) {
         self.rewrite(|state| *state = state.expiring(expiry, early_ms));
+        self.writing.engine.note_expiry(expiry);
     }
 
     /// Marks the item as stale, or not.
@@ -343,6 +344,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
             }
         });
         self.writing.partition.counts.update(&old, &new);
+        self.writing.engine.note_expiry(meta.expiry);
         self.found = Some(Found { slot, ..found });
         self.tell();
         cas

@@ -44,6 +44,7 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
         copy_in(item.body, item.state.key_bytes(), value);
         unfinished.end::<A>();
         self.partition.counts.overwrite(item.slot);
+        self.engine.note_expiry(meta.expiry);
         cas
     }
 }

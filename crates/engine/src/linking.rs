@@ -113,6 +113,7 @@ impl<M: Parts, A: Access> Writing<'_, M, A> {
             }
         };
         self.partition.counts.add(&state);
+        self.engine.note_expiry(state.expiry());
         Ok(Found { place, slot, item: placed.item })
     }
 

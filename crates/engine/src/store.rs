@@ -8,7 +8,7 @@ use crate::{
     saved::Saved,
 };
 use minos_base::{
-    KeyHash, SizeClass, hash_key,
+    KeyHash, Seconds, SizeClass, hash_key,
     limits::{ITEM_KEY_BYTES_MAX, KEY_BYTES_MAX},
 };
 use minos_region::{Memory, Region};
@@ -17,7 +17,7 @@ use std::{
     marker::PhantomData,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -42,6 +42,9 @@ pub struct Engine<M: State, A: Access = <M as HasAccess>::Access> {
     pub(crate) value_bytes_room: u64,
     /// Flushes of partitions so far.
     pub(crate) flushes: AtomicU64,
+    /// For [`expiries`](Self::expiries): the first expiry of an item stored since its number changed, and the number.
+    pub(crate) soonest: AtomicU32,
+    pub(crate) expiries: AtomicU64,
     pub(crate) chain_buckets_max: usize,
     pub(crate) buffers: Arc<Buffers>,
     pub(crate) prefetch_depth: usize,
@@ -188,6 +191,14 @@ impl<M: State, A: Access> Engine<M, A> {
     pub(crate) fn writing(&self, hash: KeyHash) -> Writing<'_, M, A> {
         let partition = self.partition(hash);
         Writing { engine: self, partition, writer: A::enter(&partition.writer) }
+    }
+
+    /// Notes the expiry of an item, which is linked.
+    #[inline]
+    pub(crate) fn note_expiry(&self, expiry: Seconds) {
+        if expiry != 0 && expiry < self.soonest.load(Relaxed) {
+            self.soonest.fetch_min(expiry, Relaxed);
+        }
     }
 
     /// The writer of a partition by its number.

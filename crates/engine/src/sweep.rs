@@ -31,6 +31,8 @@ pub struct Swept {
     pub expired: u64,
     /// Flushed items whose memory was freed.
     pub flushed: u64,
+    /// Slots of these and of evicted items that were freed.
+    pub slots: u64,
     /// First expiry of an item that was left in memory; [`Seconds::MAX`] if none has one.
     pub first_expiry: Seconds,
     /// True if the slice reached the partition's last bucket; the next slice starts a new pass.
@@ -74,6 +76,17 @@ impl<M: Mode, A: Access> Engine<M, A> {
         // Acquire: what is read next is not read before. The partition's lock orders the rest.
         self.flushes.load(Acquire)
     }
+
+    /// A number that changes once an item has expired that was stored since it last changed. A sweep of all partitions that
+    /// began after the last change has seen all other items that may be dead by `now`, or has told of their first expiry.
+    pub fn expiries(&self, now: Seconds) -> u64 {
+        if self.soonest.load(Relaxed) <= now {
+            // What is stored meanwhile and is not noted has been linked before, so that the next sweep comes by.
+            self.soonest.store(Seconds::MAX, Relaxed);
+            self.expiries.fetch_add(1, Relaxed);
+        }
+        self.expiries.load(Relaxed)
+    }
 }
 
 impl<M: Mode, A: Access> Writing<'_, M, A> {
@@ -96,8 +109,15 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         M::settle_debts(self);
         let gives_back = M::heed_limit(self);
         let first_expiry = Seconds::MAX;
-        let mut swept =
-            Swept { buckets: 0, expired: 0, flushed: 0, first_expiry, pass_ended: false, gives_back };
+        let mut swept = Swept {
+            buckets: 0,
+            expired: 0,
+            flushed: 0,
+            slots: 0,
+            first_expiry,
+            pass_ended: false,
+            gives_back,
+        };
         for _ in 0..buckets_max {
             // The index may have grown since the last slice; it never shrinks.
             if self.writer.sweep.bucket == 0 {
@@ -137,7 +157,7 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let (expired, flushed) = (counts.expired.value(), counts.flushed.value());
         // Another slot fills the gap of a removed one, and must be checked too.
         while let Some(place) = chain::places(region, head).find(|place| self.is_reclaimable(*place, now)) {
-            self.reclaim_if_dead(place, now);
+            swept.slots += u64::from(self.reclaim_if_dead(place, now));
         }
         for place in chain::places(region, head) {
             if let Some(item) = M::locate(&partition.space, region, place.slot(region)) {

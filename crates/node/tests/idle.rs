@@ -176,6 +176,25 @@ fn it_does_not_rest_while_a_transfer_is_under_way() {
 }
 
 #[test]
+fn a_busy_one_seldom_looks_for_items_that_do_not_expire() {
+    let _alone = alone();
+    let server = TestServer::with_memory::<StoreMode>(64 << 20, ServerConfig::new(1));
+    let mut client = server.connect();
+    client.set("key", 0, 10);
+    let mut sweeps_in = |time: Duration| {
+        let (before, begun) = (client.stat("minos", "worker:0:sweeps"), Instant::now());
+        while begun.elapsed() < time {
+            assert_eq!(client.say("touch no 10\r\n"), "NOT_FOUND\r\n");
+        }
+        (client.stat("minos", "worker:0:sweeps") - before, begun.elapsed().as_millis() as u64)
+    };
+    assert!(sweeps_in(SECOND).0 > 0, "the control: slices are counted");
+    let (sweeps, millis) = sweeps_in(2 * SECOND);
+    // One is due each 5 ms.
+    assert!(sweeps < millis / 5 / 4, "{sweeps} in {millis} ms");
+}
+
+#[test]
 fn the_first_request_after_a_rest_has_the_time() {
     let _alone = alone();
     // Another worker could wake in between, and be the one that answers.

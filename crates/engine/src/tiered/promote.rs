@@ -131,6 +131,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         counts.remove_cold(cold_slot);
         counts.add_again(&ItemState::load(region, placed.item, 0));
         counts.tier.promoted.add(1);
+        self.engine.note_expiry(cold.meta.expiry);
         Ok(Promotion::Promoted)
     }
 

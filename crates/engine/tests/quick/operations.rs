@@ -1,7 +1,8 @@
 //! Tests of single operations of the store.
 
 use crate::common::{sweep_all, value};
-use minos_engine::{Concat, ConcatError, ItemMeta, OutOfMemory, Pinned, Side, Store, StoreConfig};
+use minos_base::Seconds;
+use minos_engine::{Concat, ConcatError, ItemMeta, OutOfMemory, Pinned, Put, Side, Store, StoreConfig};
 use std::{collections::BTreeSet, sync::Arc};
 
 fn store(memory_bytes: u64) -> Arc<Store> {
@@ -54,6 +55,40 @@ fn expired_items_are_gone_and_swept() {
     }
     assert_eq!((expired, store.stats().items, store.stats().expired_reclaimed), (50, 50, 50));
     store.check().unwrap();
+}
+
+/// However an item got it: new, over a value of the same and of another length, and by itself.
+#[test]
+fn the_first_expiry_is_told_of() {
+    let store = store(1 << 20);
+    let put = |value: &[u8], expiry| {
+        let staged = store.stage(store.hash(b"key"));
+        let meta = ItemMeta { expiry, ..ItemMeta::default() };
+        let put = Put { hash: store.hash(b"key"), key: b"key", value, meta };
+        store.put_staged(&staged, &put, 5).unwrap();
+    };
+    let ways: [&dyn Fn(u32); 6] = [
+        &|expiry| put(b"first", expiry),
+        &|expiry| put(b"equal", expiry),
+        &|expiry| put(b"longer than before", expiry),
+        &|expiry| {
+            let meta = ItemMeta { expiry, ..ItemMeta::default() };
+            set(&store, b"key", b"shorter", meta).unwrap();
+        },
+        &|expiry| store.entry(store.hash(b"key"), b"key", 5).set_expiry(expiry),
+        &|expiry| put(&[1; 10_000], expiry),
+    ];
+    let mut told = store.expiries(5);
+    for (way, store_it) in ways.into_iter().enumerate() {
+        store_it(0);
+        store_it(Seconds::MAX);
+        let expiry = 10 * way as u32 + 10;
+        store_it(expiry);
+        assert_eq!(store.expiries(expiry - 1), told, "way {way}");
+        assert_ne!(store.expiries(expiry), told, "way {way}");
+        told = store.expiries(expiry);
+        assert_eq!(store.expiries(expiry + 1), told, "way {way}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use minos_base::Clock;
+use minos_base::{Clock, Seconds};
 use minos_engine::{Engine, Mode, Observer};
 use minos_net::{Address, Io};
 use minos_sched::{Assignment, Decision, Plan, Policy, WorkerId, WorkerSet};
@@ -168,11 +168,18 @@ impl<M: Mode, I: Io> Shared<M, I> {
 
     /// A number that changes with each change to the store by a worker or a delayed `flush_all`, with its limit, and when
     /// flash takes items again.
-    pub(crate) fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self, now: Seconds) -> u64 {
         let busy_ns = self.workers.iter().map(|worker| worker.metrics.busy_ns.value());
+        busy_ns.fold(self.sweep_orders(now), u64::wrapping_add)
+    }
+
+    /// A number that changes with each event behind which dead items are to be found: a flush, the expiry of a new item,
+    /// another limit of the memory, and flash that takes items again.
+    pub(crate) fn sweep_orders(&self, now: Seconds) -> u64 {
         let is_flash_stuck = self.tier.as_ref().is_some_and(|tier| tier.engine().is_flash_stuck());
-        let others = [self.flushes.load(Ordering::Relaxed), self.store.memory_limit(), is_flash_stuck.into()];
-        busy_ns.chain(others).fold(0, u64::wrapping_add)
+        let flushes = self.flushes.load(Ordering::Relaxed).wrapping_add(self.store.flushes());
+        let all = [flushes, self.store.expiries(now), self.store.memory_limit(), is_flash_stuck.into()];
+        all.into_iter().fold(0, u64::wrapping_add)
     }
 
     /// Wakes every worker.

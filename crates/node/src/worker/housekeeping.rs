@@ -17,6 +17,9 @@ use crate::{server::shared::Shared, tcp::patience::Late};
 const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
 /// Buckets looked at in one slice of housekeeping, some tens of microseconds.
 const SWEEP_BUCKETS: usize = 256;
+/// Rest after a pass that has found nothing dead, in times of its own length, and at most.
+const SWEEP_RESTS: u32 = 15;
+const SWEEP_REST_MAX: Duration = Duration::from_secs(10);
 /// Most slices after a sleep, so that a request that comes then waits for a fraction of a millisecond.
 const SLICES_MAX: u32 = 8;
 
@@ -28,6 +31,8 @@ pub(crate) struct Housekeeping {
     /// The pass under way, if one has begun.
     pass: Option<Pass>,
     ended: Option<Pass>,
+    /// The end of the rest between two passes.
+    rest_until: Instant,
     connections_checked: Seconds,
     /// Delayed flushes that this worker has executed for its partitions.
     flushes: u64,
@@ -39,6 +44,11 @@ struct Pass {
     /// [`Shared::changes`] when it began, and this worker's share of it.
     changes: u64,
     busy_ns: u64,
+    /// [`Shared::sweep_orders`] when it began.
+    orders: u64,
+    slices: u32,
+    /// Slots that it has freed.
+    slots: u64,
     /// First expiry of an item that it left; [`Seconds::MAX`] if none has one.
     first_expiry: Seconds,
     /// True if more is to be given back below a lower limit of the memory.
@@ -48,15 +58,43 @@ struct Pass {
 impl Housekeeping {
     /// The schedule of worker `id`, first due at `now`.
     pub(crate) fn new(now: Instant, id: WorkerId) -> Self {
-        Self { next: now, partition: id.index(), pass: None, ended: None, connections_checked: 0, flushes: 0 }
+        Self {
+            next: now,
+            partition: id.index(),
+            pass: None,
+            ended: None,
+            rest_until: now,
+            connections_checked: 0,
+            flushes: 0,
+        }
     }
 
     /// True if no item of the worker's partitions can be dead at `now`: none changed since the last pass began. Nor is there
     /// anything to give back.
     fn is_done<M: Mode, I: Io>(&self, shared: &Shared<M, I>, busy_ns: u64, now: Seconds) -> bool {
         // A busy worker does not look at the others.
-        let is_same = |pass: Pass| pass.busy_ns == busy_ns && pass.changes == shared.changes();
+        let is_same = |pass: Pass| pass.busy_ns == busy_ns && pass.changes == shared.changes(now);
         self.ended.is_some_and(|pass| now < pass.first_expiry && !pass.gives_back && is_same(pass))
+    }
+
+    /// True between two passes if the last one has found nothing dead, and nothing has expired since: to look all the time
+    /// costs a worker a hundredth of its processor, and more where nodes share one.
+    fn is_resting<M: Mode, I: Io>(&self, shared: &Shared<M, I>, (now, now_s): (Instant, Seconds)) -> bool {
+        self.pass.is_none()
+            && now < self.rest_until
+            && self
+                .ended
+                .is_some_and(|pass| now_s < pass.first_expiry && pass.orders == shared.sweep_orders(now_s))
+    }
+
+    /// Ends the pass under way.
+    fn end_pass(&mut self, now: Instant, id: WorkerId) {
+        self.ended = self.pass.take();
+        self.partition = id.index();
+        if let Some(pass) = self.ended.filter(|pass| pass.slots == 0 && !pass.gives_back) {
+            let pass = HOUSEKEEPING_EVERY.saturating_mul(pass.slices);
+            self.rest_until = now + pass.saturating_mul(SWEEP_RESTS).min(SWEEP_REST_MAX);
+        }
     }
 }
 
@@ -67,7 +105,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let slices = late.div_duration_f32(HOUSEKEEPING_EVERY) as u32 + 1;
         self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
         self.flush_if_asked();
-        if !self.is_swept() {
+        if !self.housekeeping.is_resting(self.shared, (self.now, self.now_s)) && !self.is_swept() {
             (0..slices.min(SLICES_MAX)).for_each(|_| self.sweep());
         }
         self.give_up_late();
@@ -99,24 +137,28 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     /// Reclaims expired items in the partitions that this worker sweeps, in turn.
     fn sweep(&mut self) {
         let (workers, partitions) = (self.shared.workers.len(), self.shared.store.partitions());
+        self.mine.metrics.sweeps.add(1);
         let mut left = SWEEP_BUCKETS;
         while left > 0 {
             let partition = self.housekeeping.partition;
             let begin = || Pass {
-                changes: self.shared.changes(),
+                changes: self.shared.changes(self.now_s),
                 busy_ns: self.mine.metrics.busy_ns.value(),
+                orders: self.shared.sweep_orders(self.now_s),
+                slices: 0,
+                slots: 0,
                 first_expiry: Seconds::MAX,
                 gives_back: false,
             };
             let pass = self.housekeeping.pass.get_or_insert_with(begin);
+            pass.slices += u32::from(left == SWEEP_BUCKETS);
             if partition >= partitions {
-                self.housekeeping.ended = self.housekeeping.pass.take();
-                self.housekeeping.partition = self.id.index();
-                return;
+                return self.housekeeping.end_pass(self.now, self.id);
             }
             let swept = self.shared.store.sweep(partition, left, self.now_s);
             pass.first_expiry = pass.first_expiry.min(swept.first_expiry);
             pass.gives_back |= swept.gives_back;
+            pass.slots += swept.slots;
             self.mine.metrics.reclaimed.add(swept.expired + swept.flushed);
             if swept.pass_ended {
                 self.housekeeping.partition = partition + workers;

@@ -64,6 +64,8 @@ worker_counters! {
     kept_bytes_max,
     /// Expired or flushed items reclaimed in the background.
     reclaimed,
+    /// Slices of the search for them, each in up to 256 chains of the index.
+    sweeps,
     /// Trains of datagrams sent.
     native_trains_sent,
     /// Trains dropped, in part or in whole, because a buffer was full.
