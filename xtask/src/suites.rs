@@ -188,7 +188,7 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
 
 /// Those of the crates, and those of the server.
 pub(crate) fn tsan_and_server(totals: &mut Totals) -> anyhow::Result<()> {
-    let of_crates = tsan(totals);
+    let of_crates = tsan(totals).inspect_err(|error| eprintln!("xtask: tsan, the crates: {error:#}"));
     run(&mut TSAN.server())?;
     let mut tests = TSAN.server_tests();
     run_tests(tests.env("TSAN_OPTIONS", tsan_options()?), totals).and(of_crates)
@@ -268,7 +268,7 @@ pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
 
 /// Those in the crates, and those in the server.
 pub(crate) fn asan_and_server(totals: &mut Totals) -> anyhow::Result<()> {
-    let of_crates = asan(totals);
+    let of_crates = asan(totals).inspect_err(|error| eprintln!("xtask: asan, the crates: {error:#}"));
     run(&mut ASAN.server())?;
     run_tests(&mut ASAN.server_tests(), totals).and(of_crates)
 }
@@ -379,13 +379,14 @@ fn flash_simulation(seeds: u64, seed: u64) -> Command {
     tests
 }
 
-/// Counts of the tests named in [`more`], several times those of the gate.
-const MORE: [(&str, &str); 7] = [
+/// Counts for the tests of [`more`], twice those of the gate or more.
+const MORE: [(&str, &str); 8] = [
     ("MINOS_KILLS", "200"),
     ("MINOS_RACK_COPIES", "12"),
     ("MINOS_RACK_KILLS", "24"),
     ("MINOS_RACK_LOSSES", "8"),
     ("MINOS_RACK_MOVES", "12"),
+    ("MINOS_RACK_STOPS", "12"),
     ("MINOS_ROLE_CHANGES_SEEDS", "6"),
     ("MINOS_SIMULATION_SEEDS", "1000"),
 ];

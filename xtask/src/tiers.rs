@@ -15,32 +15,42 @@ use crate::{
 
 /// Test targets that take too long for the quick tier, by name: with them it would take longer than three minutes, or
 /// eight with its build. A new target belongs to the quick tier.
-const LONG: [&str; 11] = [
+const LONG: [&str; 21] = [
+    "above_flash",
+    "bench_inproc",
+    "defects",
+    "domains",
     "faulty_io",
     "flash_kills",
+    "idle",
     "kill",
+    "modes",
     "native_simulation",
     "power",
     "programs",
     "rack",
+    "rack_moves",
+    "resp_above_flash",
+    "resp_differential",
     "restart",
     "role_changes",
     "stress",
+    "tracking",
     "transfers",
 ];
 
 /// Those of them that wait for servers most of the time.
-const WAITING: [&str; 3] = ["flash_kills", "rack", "restart"];
+const WAITING: [&str; 7] =
+    ["flash_kills", "idle", "rack", "resp_above_flash", "resp_differential", "restart", "tracking"];
 
 /// Test targets that are not run before each change: simulators, models and figures, and what compares times.
-const NIGHTLY: [&str; 10] = [
+const NIGHTLY: [&str; 9] = [
     "bench_demo",
     "cache_model",
     "closed_forms",
     "designs",
     "driver",
     "figures",
-    "idle",
     "large_requests",
     "over_time",
     "studies",

@@ -844,6 +844,10 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         engine.common.large.lock().extents.chunk(id).is_some()
     }
 
+    fn large_evictions<A: Access>(engine: &Engine<Self, A>) -> u64 {
+        engine.common.large.lock().extents.counts().evictions
+    }
+
     fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> HeapStats {
         let (log, region) = (&partition.space, engine.memory().region());
         let words = log.segments(region) * log.segment_words();

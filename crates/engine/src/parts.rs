@@ -165,6 +165,11 @@ pub(crate) trait Parts: Holding {
     /// How much of a partition's memory is free; what is used is not told.
     fn room_stats<A: Access>(engine: &Engine<Self, A>, partition: &Partition<Self, A>) -> HeapStats;
 
+    /// Large values that were evicted although their items are linked.
+    fn large_evictions<A: Access>(_: &Engine<Self, A>) -> u64 {
+        0
+    }
+
     /// Adds the counts that only this mode keeps.
     fn add_stats<A: Access>(engine: &Engine<Self, A>, stats: &mut StoreStats);
 

@@ -42,7 +42,7 @@ pub struct Engine<M: State, A: Access = <M as HasAccess>::Access> {
     pub(crate) value_bytes_room: u64,
     /// Flushes of partitions so far.
     pub(crate) flushes: AtomicU64,
-    /// For [`expiries`](Self::expiries): the first expiry of an item stored since its number changed, and the number.
+    /// The first expiry of an item stored since [`sweep_orders`](Self::sweep_orders) last told of one, and how often it has.
     pub(crate) soonest: AtomicU32,
     pub(crate) expiries: AtomicU64,
     pub(crate) chain_buckets_max: usize,

@@ -12,7 +12,7 @@ use crate::{
 use minos_base::Seconds;
 use minos_region::Offset;
 use minos_sync::Access;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Chains by which a sweep looks ahead, so that their cache misses overlap with its work.
 const AHEAD_BUCKETS: u64 = 4;
@@ -35,6 +35,8 @@ pub struct Swept {
     pub slots: u64,
     /// First expiry of an item that was left in memory; [`Seconds::MAX`] if none has one.
     pub first_expiry: Seconds,
+    /// True if the slice began at the partition's first bucket.
+    pub from_start: bool,
     /// True if the slice reached the partition's last bucket; the next slice starts a new pass.
     pub pass_ended: bool,
     /// True if the partition may have more to give back below a lower limit of the memory, which takes further slices.
@@ -77,15 +79,26 @@ impl<M: Mode, A: Access> Engine<M, A> {
         self.flushes.load(Acquire)
     }
 
-    /// A number that changes once an item has expired that was stored since it last changed. A sweep of all partitions that
-    /// began after the last change has seen all other items that may be dead by `now`, or has told of their first expiry.
-    pub fn expiries(&self, now: Seconds) -> u64 {
+    /// Numbers of which one changes with each event behind which there are dead items: a flush, a large value that is evicted,
+    /// another limit of the memory, and the first expiry of the items stored since it last changed.
+    ///
+    /// Sweeps of all partitions from their first buckets on, that began after the last change and have freed nothing, have
+    /// seen all other items that may be dead by `now`, or have told of their first expiry.
+    pub fn sweep_orders(&self, now: Seconds) -> [u64; 5] {
+        let is_over_limit = self.memory().is_rest_over_limit();
+        let limit = [self.memory_limit(), is_over_limit.into()];
+        [self.flushes(), M::large_evictions(self), limit[0], limit[1], self.expiries(now)]
+    }
+
+    /// Changes once an item has expired that was stored since it last changed.
+    fn expiries(&self, now: Seconds) -> u64 {
         if self.soonest.load(Relaxed) <= now {
-            // What is stored meanwhile and is not noted has been linked before, so that the next sweep comes by.
             self.soonest.store(Seconds::MAX, Relaxed);
-            self.expiries.fetch_add(1, Relaxed);
+            // Release, and acquire: who finds the number changed, and then takes the lock of a partition, is not followed by a
+            // writer there that goes by the old time and notes nothing. Before, its item is linked, and the sweep comes by.
+            self.expiries.fetch_add(1, Release);
         }
-        self.expiries.load(Relaxed)
+        self.expiries.load(Acquire)
     }
 }
 
@@ -108,13 +121,13 @@ impl<M: Mode, A: Access> Writing<'_, M, A> {
         let index = &partition.index;
         M::settle_debts(self);
         let gives_back = M::heed_limit(self);
-        let first_expiry = Seconds::MAX;
         let mut swept = Swept {
             buckets: 0,
             expired: 0,
             flushed: 0,
             slots: 0,
-            first_expiry,
+            first_expiry: Seconds::MAX,
+            from_start: self.writer.sweep.bucket == 0,
             pass_ended: false,
             gives_back,
         };

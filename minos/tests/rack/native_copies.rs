@@ -23,13 +23,17 @@ const OLD: Duration = Duration::from_millis(300);
 const OLD_TEXT: &str = "300ms";
 /// Kills and stops; more of them by MINOS_RACK_COPIES.
 const ROUNDS: u64 = 6;
-/// Stops of followers.
-const STOPS: usize = 6;
+/// Stops of followers; more of them by MINOS_RACK_STOPS.
+const STOPS: u64 = 6;
 const READERS: usize = 3;
 /// Clients that ask a stopped node, among others.
 const CROWD: usize = 24;
 const PAUSE: Duration = Duration::from_micros(500);
 const PATIENT: Duration = Duration::from_secs(60);
+
+fn number(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).map_or(usual, |text| text.parse().expect("a number"))
+}
 
 fn rack(acknowledge: &str) -> Rack {
     let copies =
@@ -72,7 +76,7 @@ fn make_trouble(rack: &mut Rack, random: &mut StdRng) {
 
 #[test]
 fn native_clients_read_copies_that_are_new_enough_whatever_happens_to_nodes() {
-    let rounds = std::env::var("MINOS_RACK_COPIES").ok().and_then(|text| text.parse().ok()).unwrap_or(ROUNDS);
+    let rounds = number("MINOS_RACK_COPIES", ROUNDS);
     let mut rack = rack("copies");
     let (counters, is_over, mut random) = (Counters::default(), AtomicBool::new(false), seeded(7));
     let config = Config::new().timeout(Duration::from_millis(500)).read_by(ReadBy::Copies);
@@ -123,7 +127,7 @@ fn a_follower_that_was_stopped_reads_nothing_old() {
     for client in &mut clients {
         (0..20).for_each(|_| read(&counters, client, key));
     }
-    for _ in 0..STOPS {
+    for _ in 0..number("MINOS_RACK_STOPS", STOPS) {
         [2, 3].into_iter().for_each(|node| rack.signal(node, Signal::STOP));
         (0..20).for_each(|_| count(&counters, &mut writer, key));
         thread::sleep(2 * OLD);

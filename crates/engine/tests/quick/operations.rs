@@ -78,16 +78,16 @@ fn the_first_expiry_is_told_of() {
         &|expiry| store.entry(store.hash(b"key"), b"key", 5).set_expiry(expiry),
         &|expiry| put(&[1; 10_000], expiry),
     ];
-    let mut told = store.expiries(5);
+    let mut told = store.sweep_orders(5);
     for (way, store_it) in ways.into_iter().enumerate() {
         store_it(0);
         store_it(Seconds::MAX);
         let expiry = 10 * way as u32 + 10;
         store_it(expiry);
-        assert_eq!(store.expiries(expiry - 1), told, "way {way}");
-        assert_ne!(store.expiries(expiry), told, "way {way}");
-        told = store.expiries(expiry);
-        assert_eq!(store.expiries(expiry + 1), told, "way {way}");
+        assert_eq!(store.sweep_orders(expiry - 1), told, "way {way}");
+        assert_ne!(store.sweep_orders(expiry), told, "way {way}");
+        told = store.sweep_orders(expiry);
+        assert_eq!(store.sweep_orders(expiry + 1), told, "way {way}");
     }
 }
 

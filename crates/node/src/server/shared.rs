@@ -166,20 +166,15 @@ impl<M: Mode, I: Io> Shared<M, I> {
         woken.take(count).for_each(drop);
     }
 
-    /// A number that changes with each change to the store by a worker or a delayed `flush_all`, with its limit, and when
-    /// flash takes items again.
-    pub(crate) fn changes(&self, now: Seconds) -> u64 {
-        let busy_ns = self.workers.iter().map(|worker| worker.metrics.busy_ns.value());
-        busy_ns.fold(self.sweep_orders(now), u64::wrapping_add)
+    /// Nanoseconds in which workers have worked: with each change to the store by one of them, it is another.
+    pub(crate) fn busy_ns(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.metrics.busy_ns.value()).fold(0, u64::wrapping_add)
     }
 
-    /// A number that changes with each event behind which dead items are to be found: a flush, the expiry of a new item,
-    /// another limit of the memory, and flash that takes items again.
-    pub(crate) fn sweep_orders(&self, now: Seconds) -> u64 {
+    /// Changes with each event behind which dead items are to be found, and when flash takes items again.
+    pub(crate) fn sweep_orders(&self, now: Seconds) -> SweepOrders {
         let is_flash_stuck = self.tier.as_ref().is_some_and(|tier| tier.engine().is_flash_stuck());
-        let flushes = self.flushes.load(Ordering::Relaxed).wrapping_add(self.store.flushes());
-        let all = [flushes, self.store.expiries(now), self.store.memory_limit(), is_flash_stuck.into()];
-        all.into_iter().fold(0, u64::wrapping_add)
+        (self.store.sweep_orders(now), self.flushes.load(Ordering::Relaxed), is_flash_stuck)
     }
 
     /// Wakes every worker.
@@ -189,6 +184,9 @@ impl<M: Mode, I: Io> Shared<M, I> {
         }
     }
 }
+
+/// Those of the store, delayed flushes so far, and whether flash takes nothing.
+pub(crate) type SweepOrders = ([u64; 5], u64, bool);
 
 /// The server of its tracking, as long as it is there.
 pub(crate) struct TrackingHost<M: Mode, I: Io>(Weak<Shared<M, I>>);

@@ -11,7 +11,10 @@ use minos_net::Io;
 use minos_sched::WorkerId;
 
 use super::Worker;
-use crate::{server::shared::Shared, tcp::patience::Late};
+use crate::{
+    server::shared::{Shared, SweepOrders},
+    tcp::patience::Late,
+};
 
 /// Time between two slices of housekeeping.
 const HOUSEKEEPING_EVERY: Duration = Duration::from_millis(5);
@@ -28,11 +31,11 @@ pub(crate) struct Housekeeping {
     pub(super) next: Instant,
     /// The partition swept now; beyond the last one, the pass over this worker's partitions has ended.
     partition: usize,
+    /// True if the next slice is the first one there.
+    is_first_slice: bool,
     /// The pass under way, if one has begun.
     pass: Option<Pass>,
     ended: Option<Pass>,
-    /// The end of the rest between two passes.
-    rest_until: Instant,
     connections_checked: Seconds,
     /// Delayed flushes that this worker has executed for its partitions.
     flushes: u64,
@@ -41,18 +44,50 @@ pub(crate) struct Housekeeping {
 /// A pass over the partitions that a worker sweeps.
 #[derive(Clone, Copy)]
 struct Pass {
-    /// [`Shared::changes`] when it began, and this worker's share of it.
-    changes: u64,
+    /// [`Shared::sweep_orders`] and [`Shared::busy_ns`] when it began, and this worker's share of that.
+    orders: SweepOrders,
     busy_ns: u64,
-    /// [`Shared::sweep_orders`] when it began.
-    orders: u64,
+    own_busy_ns: u64,
     slices: u32,
+    /// Its end; later if it rests behind it.
+    rest_until: Instant,
     /// Slots that it has freed.
     slots: u64,
     /// First expiry of an item that it left; [`Seconds::MAX`] if none has one.
     first_expiry: Seconds,
     /// True if more is to be given back below a lower limit of the memory.
     gives_back: bool,
+    /// True if it has seen all buckets: a flush, or a server before, may have gone on from the first ones.
+    is_whole: bool,
+}
+
+impl Pass {
+    /// One that begins at `now`.
+    fn begin<M: Mode, I: Io>(
+        shared: &Shared<M, I>,
+        own_busy_ns: u64,
+        (now, now_s): (Instant, Seconds),
+    ) -> Self {
+        Self {
+            orders: shared.sweep_orders(now_s),
+            busy_ns: shared.busy_ns(),
+            own_busy_ns,
+            slices: 0,
+            rest_until: now,
+            slots: 0,
+            first_expiry: Seconds::MAX,
+            gives_back: false,
+            is_whole: true,
+        }
+    }
+
+    /// True if nothing that it left can be dead at `now`, or is to be given back.
+    fn holds<M: Mode, I: Io>(&self, shared: &Shared<M, I>, now: Seconds) -> bool {
+        self.is_whole
+            && !self.gives_back
+            && now < self.first_expiry
+            && self.orders == shared.sweep_orders(now)
+    }
 }
 
 impl Housekeeping {
@@ -61,9 +96,9 @@ impl Housekeeping {
         Self {
             next: now,
             partition: id.index(),
+            is_first_slice: true,
             pass: None,
             ended: None,
-            rest_until: now,
             connections_checked: 0,
             flushes: 0,
         }
@@ -71,30 +106,26 @@ impl Housekeeping {
 
     /// True if no item of the worker's partitions can be dead at `now`: none changed since the last pass began. Nor is there
     /// anything to give back.
-    fn is_done<M: Mode, I: Io>(&self, shared: &Shared<M, I>, busy_ns: u64, now: Seconds) -> bool {
+    fn is_done<M: Mode, I: Io>(&self, shared: &Shared<M, I>, own_busy_ns: u64, now: Seconds) -> bool {
         // A busy worker does not look at the others.
-        let is_same = |pass: Pass| pass.busy_ns == busy_ns && pass.changes == shared.changes(now);
-        self.ended.is_some_and(|pass| now < pass.first_expiry && !pass.gives_back && is_same(pass))
+        let is_same = |pass: &Pass| pass.own_busy_ns == own_busy_ns && pass.busy_ns == shared.busy_ns();
+        self.ended.is_some_and(|pass| is_same(&pass) && pass.holds(shared, now))
     }
 
     /// True between two passes if the last one has found nothing dead, and nothing has expired since: to look all the time
     /// costs a worker a hundredth of its processor, and more where nodes share one.
     fn is_resting<M: Mode, I: Io>(&self, shared: &Shared<M, I>, (now, now_s): (Instant, Seconds)) -> bool {
         self.pass.is_none()
-            && now < self.rest_until
-            && self
-                .ended
-                .is_some_and(|pass| now_s < pass.first_expiry && pass.orders == shared.sweep_orders(now_s))
+            && self.ended.is_some_and(|pass| now < pass.rest_until && pass.holds(shared, now_s))
     }
 
-    /// Ends the pass under way.
-    fn end_pass(&mut self, now: Instant, id: WorkerId) {
-        self.ended = self.pass.take();
-        self.partition = id.index();
-        if let Some(pass) = self.ended.filter(|pass| pass.slots == 0 && !pass.gives_back) {
-            let pass = HOUSEKEEPING_EVERY.saturating_mul(pass.slices);
-            self.rest_until = now + pass.saturating_mul(SWEEP_RESTS).min(SWEEP_REST_MAX);
+    /// Ends a pass.
+    fn end(&mut self, mut pass: Pass, now: Instant, id: WorkerId) {
+        if pass.slots == 0 {
+            let took = HOUSEKEEPING_EVERY.saturating_mul(pass.slices);
+            pass.rest_until = now + took.saturating_mul(SWEEP_RESTS).min(SWEEP_REST_MAX);
         }
+        (self.ended, self.partition) = (Some(pass), id.index());
     }
 }
 
@@ -105,8 +136,11 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let slices = late.div_duration_f32(HOUSEKEEPING_EVERY) as u32 + 1;
         self.housekeeping.next = self.now + HOUSEKEEPING_EVERY;
         self.flush_if_asked();
-        if !self.housekeeping.is_resting(self.shared, (self.now, self.now_s)) && !self.is_swept() {
-            (0..slices.min(SLICES_MAX)).for_each(|_| self.sweep());
+        for _ in 0..slices.min(SLICES_MAX) {
+            if self.housekeeping.is_resting(self.shared, (self.now, self.now_s)) || self.is_swept() {
+                break;
+            }
+            self.sweep();
         }
         self.give_up_late();
         self.keep_forwards();
@@ -136,35 +170,30 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
 
     /// Reclaims expired items in the partitions that this worker sweeps, in turn.
     fn sweep(&mut self) {
-        let (workers, partitions) = (self.shared.workers.len(), self.shared.store.partitions());
-        self.mine.metrics.sweeps.add(1);
+        let Self { shared, now, now_s, id, .. } = *self;
+        let (metrics, house) = (&self.mine.metrics, &mut self.housekeeping);
+        metrics.sweeps.add(1);
+        let begin = || Pass::begin(shared, metrics.busy_ns.value(), (now, now_s));
+        let mut pass = house.pass.take().unwrap_or_else(begin);
+        pass.slices += 1;
         let mut left = SWEEP_BUCKETS;
         while left > 0 {
-            let partition = self.housekeeping.partition;
-            let begin = || Pass {
-                changes: self.shared.changes(self.now_s),
-                busy_ns: self.mine.metrics.busy_ns.value(),
-                orders: self.shared.sweep_orders(self.now_s),
-                slices: 0,
-                slots: 0,
-                first_expiry: Seconds::MAX,
-                gives_back: false,
-            };
-            let pass = self.housekeeping.pass.get_or_insert_with(begin);
-            pass.slices += u32::from(left == SWEEP_BUCKETS);
-            if partition >= partitions {
-                return self.housekeeping.end_pass(self.now, self.id);
+            if house.partition >= shared.store.partitions() {
+                return house.end(pass, now, id);
             }
-            let swept = self.shared.store.sweep(partition, left, self.now_s);
+            let swept = shared.store.sweep(house.partition, left, now_s);
+            pass.is_whole &= swept.from_start || !house.is_first_slice;
             pass.first_expiry = pass.first_expiry.min(swept.first_expiry);
             pass.gives_back |= swept.gives_back;
             pass.slots += swept.slots;
-            self.mine.metrics.reclaimed.add(swept.expired + swept.flushed);
+            metrics.reclaimed.add(swept.expired + swept.flushed);
+            house.is_first_slice = swept.pass_ended;
             if swept.pass_ended {
-                self.housekeeping.partition = partition + workers;
+                house.partition += shared.workers.len();
             }
             left = left.saturating_sub(swept.buckets);
         }
+        house.pass = Some(pass);
     }
 
     fn give_up_late(&mut self) {
