@@ -39,9 +39,8 @@ const LONG: [&str; 21] = [
     "transfers",
 ];
 
-/// Those of them that wait for servers most of the time.
-const WAITING: [&str; 7] =
-    ["flash_kills", "idle", "rack", "resp_above_flash", "resp_differential", "restart", "tracking"];
+/// Those of them that run beside all others: they wait for servers most of the time, and take as long.
+const WAITING: [&str; 2] = ["rack", "restart"];
 
 /// Test targets that are not run before each change: simulators, models and figures, and what compares times.
 const NIGHTLY: [&str; 9] = [
@@ -282,7 +281,7 @@ fn run_quick_tests(totals: &mut Totals) -> anyhow::Result<()> {
     build_and_run([[UNITS, &others].concat(), program], totals)
 }
 
-/// Builds the long tests, then runs those that wait for servers beside all others.
+/// Builds the long tests, then runs [`WAITING`] beside all others.
 fn run_long_tests(totals: &mut Totals) -> anyhow::Result<()> {
     build_and_run(long_tests(), totals)
 }
