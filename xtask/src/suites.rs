@@ -55,8 +55,8 @@ const FUZZ_TARGETS: [&str; 13] = [
 const FUZZ_FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Zsanitizer=address --cfg fuzzing";
-/// Seconds for each fuzz target within the tests.
-pub(crate) const FUZZ_SECONDS: u32 = 5;
+/// Seconds for each fuzz target at night.
+pub(crate) const FUZZ_SECONDS: u32 = 20;
 
 /// Counts a run that is no cargo test as one.
 pub(crate) fn checked(totals: &mut Totals, check: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
