@@ -4,6 +4,7 @@
 mod common;
 
 use common::kills::{Promise, Region, kill_and_check};
+use minos_testkit::number_from;
 
 /// Kills if nobody says how many.
 const KILLS: u64 = 40;
@@ -17,7 +18,7 @@ const PROMISES: [Promise; 4] = [
 
 #[test]
 fn what_was_acknowledged_survives_kills() {
-    let kills = std::env::var("MINOS_KILLS").map_or(KILLS, |text| text.parse().expect("a number"));
+    let kills = number_from("MINOS_KILLS", KILLS);
     for (seed, promise) in PROMISES.into_iter().enumerate() {
         kill_and_check(promise, kills.div_ceil(PROMISES.len() as u64), seed as u64);
     }

@@ -48,7 +48,7 @@ enum Task {
         #[arg(long)]
         lean: bool,
     },
-    /// Run everything else, for an hour or two: the dependencies, the release build, simulators and figures, more kills and
+    /// Run everything else, for over an hour: the dependencies, the release build, simulators and figures, more kills and
     /// seeds, the server under sanitizers, fuzzing
     Nightly {
         /// Remove what sanitizers and fuzzers have built once they have run: gigabytes

@@ -188,10 +188,9 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
 
 /// Those of the crates, and those of the server.
 pub(crate) fn tsan_and_server(totals: &mut Totals) -> anyhow::Result<()> {
-    let of_crates = tsan(totals).inspect_err(|error| eprintln!("xtask: tsan, the crates: {error:#}"));
-    run(&mut TSAN.server())?;
+    let of_crates = tsan(totals);
     let mut tests = TSAN.server_tests();
-    run_tests(tests.env("TSAN_OPTIONS", tsan_options()?), totals).and(of_crates)
+    TSAN.test_server(of_crates, tests.env("TSAN_OPTIONS", tsan_options()?), totals)
 }
 
 fn tsan_options() -> anyhow::Result<String> {
@@ -248,6 +247,19 @@ impl Sanitizer {
         command.env("MINOS_TEST_SERVER", server);
         command
     }
+
+    /// Builds the server and runs its tests, whatever came of those of the crates.
+    fn test_server(
+        &self,
+        of_crates: anyhow::Result<()>,
+        tests: &mut Command,
+        totals: &mut Totals,
+    ) -> anyhow::Result<()> {
+        let of_crates =
+            of_crates.inspect_err(|error| eprintln!("xtask: {}, the crates: {error:#}", self.folder));
+        run(&mut self.server())?;
+        run_tests(tests, totals).and(of_crates)
+    }
 }
 
 /// Suppressions for ThreadSanitizer, which takes one file; the reasons stand in several.
@@ -268,9 +280,8 @@ pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
 
 /// Those in the crates, and those in the server.
 pub(crate) fn asan_and_server(totals: &mut Totals) -> anyhow::Result<()> {
-    let of_crates = asan(totals).inspect_err(|error| eprintln!("xtask: asan, the crates: {error:#}"));
-    run(&mut ASAN.server())?;
-    run_tests(&mut ASAN.server_tests(), totals).and(of_crates)
+    let of_crates = asan(totals);
+    ASAN.test_server(of_crates, &mut ASAN.server_tests(), totals)
 }
 
 /// Cargo under AddressSanitizer.

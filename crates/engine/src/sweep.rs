@@ -85,9 +85,8 @@ impl<M: Mode, A: Access> Engine<M, A> {
     /// Sweeps of all partitions from their first buckets on, that began after the last change and have freed nothing, have
     /// seen all other items that may be dead by `now`, or have told of their first expiry.
     pub fn sweep_orders(&self, now: Seconds) -> [u64; 5] {
-        let is_over_limit = self.memory().is_rest_over_limit();
-        let limit = [self.memory_limit(), is_over_limit.into()];
-        [self.flushes(), M::large_evictions(self), limit[0], limit[1], self.expiries(now)]
+        let is_over_limit = self.memory().is_rest_over_limit().into();
+        [self.flushes(), M::large_evictions(self), self.memory_limit(), is_over_limit, self.expiries(now)]
     }
 
     /// Changes once an item has expired that was stored since it last changed.

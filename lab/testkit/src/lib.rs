@@ -5,7 +5,7 @@
 //! ends it when dropped. [`Client`] speaks the memcache text protocol one blocking request at a
 //! time, [`PacketClient`] the binary one. [`Model`] is a plain map, the reference for a store. [`history`] checks that concurrent clients'
 //! results are linearizable. [`eviction`] computes the exact hit ratio of a policy. [`network`] is a faulty
-//! network in virtual time. [`faulty`] wraps pollers and ports in twins with faults. [`numa_folder`] shows NUMA nodes as the kernel does. [`forget_package`] is for a cargo within a test. [`skip`] says that a test shows nothing here. [`Over`] ends a test's other threads. [`turns`] are recorded turns of workers, for the server and its simulator.
+//! network in virtual time. [`faulty`] wraps pollers and ports in twins with faults. [`number_from`] reads how often a test is to run. [`numa_folder`] shows NUMA nodes as the kernel does. [`forget_package`] is for a cargo within a test. [`skip`] says that a test shows nothing here. [`Over`] ends a test's other threads. [`turns`] are recorded turns of workers, for the server and its simulator.
 
 #![forbid(unsafe_code)]
 
@@ -31,6 +31,7 @@ pub mod history;
 mod model;
 pub mod network;
 mod numa;
+mod number;
 mod over;
 mod package;
 mod packets;
@@ -42,6 +43,7 @@ pub mod turns;
 pub use client::{Client, Found};
 pub use model::{Model, ModelItem};
 pub use numa::numa_folder;
+pub use number::number_from;
 pub use over::Over;
 pub use package::forget_package;
 pub use packets::{Answer, Packet, PacketClient};

@@ -16,7 +16,7 @@ mod pair;
 mod replies;
 
 use common::Wanted;
-use minos_testkit::{Packet, PacketClient, Server};
+use minos_testkit::{Packet, PacketClient, Server, number_from};
 
 use crate::{
     packets::Packets,
@@ -24,12 +24,6 @@ use crate::{
 };
 
 const SEQUENCES: u64 = 150;
-
-fn from_environment(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}: {text}?")))
-}
 
 /// memcached without its background threads: they hold references to items for a while, and `incr` treats a
 /// referenced item differently.
@@ -43,7 +37,7 @@ fn compare<C: Clone + std::fmt::Display>(
     sequence: fn(u64) -> Vec<C>,
     mut run: impl FnMut(u64, &[C]) -> Result<(), String>,
 ) {
-    let first = from_environment("MINOS_DIFFERENTIAL_SEED", 1);
+    let first = number_from("MINOS_DIFFERENTIAL_SEED", 1);
     for seed in first..first + count {
         let commands = sequence(seed);
         if let Err(difference) = run(seed, &commands) {
@@ -79,7 +73,7 @@ fn shrink<C: Clone>(
 }
 
 fn sequences() -> u64 {
-    from_environment("MINOS_DIFFERENTIAL_SEQUENCES", SEQUENCES)
+    number_from("MINOS_DIFFERENTIAL_SEQUENCES", SEQUENCES)
 }
 
 #[test]

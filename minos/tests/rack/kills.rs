@@ -15,6 +15,7 @@ use minos_client::{Config, Error, OnceFor, StoreOptions, blocking::Client as Nat
 use minos_testkit::{
     Client, Over,
     history::{Call, Event, Evictions, NEVER, Ticks, Verdict, check_with, forget_premature},
+    number_from,
 };
 use rand::{RngExt as _, rngs::StdRng};
 use rustix::process::Signal;
@@ -305,7 +306,7 @@ fn make_trouble(rack: &mut Rack, random: &mut StdRng, trouble: Trouble) {
 
 #[test]
 fn clients_see_one_order_whatever_happens_to_nodes() {
-    let kills = std::env::var("MINOS_RACK_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(KILLS);
+    let kills = number_from("MINOS_RACK_KILLS", KILLS);
     keep_order(
         &mut Rack::up(NODES, &["--native", SHORT_LEASE, "--", "--rack-timeout", "100ms"]),
         kills,
@@ -388,7 +389,7 @@ fn clients_see_one_order_while_keys_move_between_machines() {
 /// Losses under load; more of them by MINOS_RACK_LOSSES.
 #[test]
 fn no_acknowledged_change_is_lost_with_a_node() {
-    let rounds = std::env::var("MINOS_RACK_LOSSES").ok().and_then(|text| text.parse().ok()).unwrap_or(LOSSES);
+    let rounds = number_from("MINOS_RACK_LOSSES", LOSSES);
     keep_what_was_acknowledged(rounds, || {
         let options = ["--native", "--unit-size", "2", "--copies", "2", SHORT_LEASE, "--"];
         let rack = Rack::up(
@@ -473,7 +474,7 @@ pub(crate) fn is_copied_again(rack: &Rack) -> bool {
 }
 
 fn keep_order_while_keys_move(rack: &mut Rack) {
-    let rounds = std::env::var("MINOS_RACK_MOVES").ok().and_then(|text| text.parse().ok()).unwrap_or(MOVES);
+    let rounds = number_from("MINOS_RACK_MOVES", MOVES);
     let first = rack.epoch();
     keep_order(rack, rounds, Trouble::Moves);
     assert!(rack.epoch() - first > 2 * rounds, "micro-shards have moved");

@@ -1,6 +1,6 @@
 //! Native clients that read copies: what they see is as new as was promised, whatever happens to nodes.
 
-use minos_testkit::Over;
+use minos_testkit::{Over, number_from};
 use std::{
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
@@ -30,10 +30,6 @@ const READERS: usize = 3;
 const CROWD: usize = 24;
 const PAUSE: Duration = Duration::from_micros(500);
 const PATIENT: Duration = Duration::from_secs(60);
-
-fn number(variable: &str, usual: u64) -> u64 {
-    std::env::var(variable).map_or(usual, |text| text.parse().expect("a number"))
-}
 
 fn rack(acknowledge: &str) -> Rack {
     let copies =
@@ -76,7 +72,7 @@ fn make_trouble(rack: &mut Rack, random: &mut StdRng) {
 
 #[test]
 fn native_clients_read_copies_that_are_new_enough_whatever_happens_to_nodes() {
-    let rounds = number("MINOS_RACK_COPIES", ROUNDS);
+    let rounds = number_from("MINOS_RACK_COPIES", ROUNDS);
     let mut rack = rack("copies");
     let (counters, is_over, mut random) = (Counters::default(), AtomicBool::new(false), seeded(7));
     let config = Config::new().timeout(Duration::from_millis(500)).read_by(ReadBy::Copies);
@@ -127,7 +123,7 @@ fn a_follower_that_was_stopped_reads_nothing_old() {
     for client in &mut clients {
         (0..20).for_each(|_| read(&counters, client, key));
     }
-    for _ in 0..number("MINOS_RACK_STOPS", STOPS) {
+    for _ in 0..number_from("MINOS_RACK_STOPS", STOPS) {
         [2, 3].into_iter().for_each(|node| rack.signal(node, Signal::STOP));
         (0..20).for_each(|_| count(&counters, &mut writer, key));
         thread::sleep(2 * OLD);

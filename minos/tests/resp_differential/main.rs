@@ -18,7 +18,7 @@ use std::{
 };
 
 use minos_base::seeded;
-use minos_testkit::{Client, Server};
+use minos_testkit::{Client, Server, number_from};
 use rand::RngExt as _;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -248,7 +248,7 @@ fn told(reply: &Option<Reply>) -> String {
 fn compare(options: &[&str], version: &str) {
     let (rival, subject) = (redis(), minos(options));
     let addresses = [rival.address(), subject.address()].map(|address| [address; 2]);
-    let first = std::env::var("MINOS_DIFFERENTIAL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let first = number_from("MINOS_DIFFERENTIAL_SEED", 1);
     let mut differences = Vec::new();
     for seed in first..first + SEQUENCES {
         let batches = sequence(seed);

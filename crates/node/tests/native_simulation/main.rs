@@ -19,7 +19,6 @@ mod workload;
 mod world;
 
 use std::{
-    env,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Mutex,
@@ -30,6 +29,7 @@ use std::{
 };
 
 use minos_base::seeded_stream;
+use minos_testkit::number_from;
 
 use scenario::Scenario;
 use world::Report;
@@ -72,10 +72,6 @@ fn run(scenario: &Scenario) -> Result<Report, String> {
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&text| text.to_owned()));
         Err(format!("panic: {}", text.unwrap_or_default()))
     })
-}
-
-fn number_from(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |text| text.parse().expect(name))
 }
 
 /// Runs all seeds on all processors; returns the errors by seed, and the report of the other runs.

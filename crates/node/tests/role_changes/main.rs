@@ -26,7 +26,7 @@ mod script;
 mod value;
 mod vectors;
 
-use std::{env, net::SocketAddr, panic::resume_unwind, thread, time::Duration};
+use std::{net::SocketAddr, panic::resume_unwind, thread, time::Duration};
 
 use common::TestServer;
 use dialogue::Setting;
@@ -35,7 +35,10 @@ use ground::Ground;
 use minos_base::seeded_stream;
 use minos_client::QueueBy;
 use minos_net::Address;
-use minos_testkit::history::{Event, Ticks, Verdict, check};
+use minos_testkit::{
+    history::{Event, Ticks, Verdict, check},
+    number_from,
+};
 use progress::Progress;
 
 /// Time after which a reply counts as lost. Long, because tests run on busy machines.
@@ -58,10 +61,6 @@ const SWITCHES_MIN: u64 = 10;
 /// Streams of random numbers. Clients use the streams of their names.
 const SERVER_STREAM: u64 = 1 << 32;
 const FLIPS_STREAM: u64 = 2 << 32;
-
-fn number_from(name: &str, default: u64) -> u64 {
-    env::var(name).map_or(default, |text| text.parse().expect(name))
-}
 
 fn seeds(ground: Ground) -> std::ops::Range<u64> {
     let first = number_from("MINOS_ROLE_CHANGES_SEED", 1);
