@@ -223,8 +223,10 @@ impl Coordinator {
         };
         let under_way = self.follows.pulls.iter().filter(is_new).count();
         let mut begun = Vec::new();
-        let is_copied = self.directory.copies() > 1 || self.relief.as_ref().is_some_and(Relief::has_copies);
-        for (micro_shard, place) in self.directory.places().filter(|_| is_copied) {
+        if self.directory.copies() <= 1 && !self.relief.as_ref().is_some_and(Relief::has_copies) {
+            return begun;
+        }
+        for (micro_shard, place) in self.directory.places() {
             let is_still =
                 self.is_owner_fit(now_us, micro_shard, place) && !change.places.contains_key(&micro_shard);
             for node in self.wanted(micro_shard).filter(|_| is_still) {

@@ -1,16 +1,13 @@
 //! The rules that change the directory. Each looks at the directory in force and at the nodes' reports alone; what
 //! they find is written to disk in one change, and in force after that.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use minos_rack::{MicroShard, ServerId};
 
 use super::{Coordinator, Draft, Effect, Loss, Move, Peer, follows::REST_US};
 use crate::{
-    Change, MoveId, Node, Place, Progress, Pull, Report, Standing,
+    Change, MoveId, NODES_MAX, Node, Place, Progress, Pull, Report, Standing,
     switches::{Safeguard, is_on},
 };
 
@@ -51,7 +48,8 @@ impl Coordinator {
         let quiet = self.quiet_nodes(now_us);
         for (micro_shard, place) in self.directory.places() {
             // Nearly all: each report leads here, while writes may wait.
-            if place.is_serving && quiet.contains(&place.node) && !self.moves.contains_key(&micro_shard) {
+            let is_quiet = quiet.get(place.node.0 as usize).is_some_and(|is_quiet| *is_quiet);
+            if place.is_serving && is_quiet && !self.moves.contains_key(&micro_shard) {
                 continue;
             }
             if let Some(next) = self.next_place(now_us, micro_shard, place) {
@@ -70,13 +68,14 @@ impl Coordinator {
         (change, moves, follows)
     }
 
-    /// The nodes whose micro-shards stay where they are, but for moves.
-    fn quiet_nodes(&self, now_us: u64) -> BTreeSet<ServerId> {
+    /// By number, whether a node's micro-shards stay where they are, but for moves.
+    fn quiet_nodes(&self, now_us: u64) -> [bool; NODES_MAX] {
         let has_no_news = |report: &Report| report.withdrawn.is_empty() && report.lacking.is_empty();
-        let is_quiet = |id: &ServerId| {
-            !self.is_dead(now_us, *id) && self.peers.get(id).is_none_or(|peer| has_no_news(&peer.report))
-        };
-        self.directory.nodes().iter().map(|node| node.id).filter(is_quiet).collect()
+        std::array::from_fn(|number| {
+            let id = ServerId(number as u32);
+            let has_no_news = self.peers.get(&id).is_none_or(|peer| has_no_news(&peer.report));
+            has_no_news && !self.is_dead(now_us, id)
+        })
     }
 
     /// Forgets moves that cannot end well, and those that have ended.
@@ -238,7 +237,9 @@ impl Coordinator {
         let number = self.directory.epoch().saturating_add(1);
         let mut begun: Vec<Move> = Vec::new();
         let wished: Vec<_> = self.wished.drain(..).collect();
-        let due: Vec<_> = self.directory.places().filter_map(|(it, place)| self.due(it, place)).collect();
+        let is_changing = self.directory.nodes().iter().any(|node| node.standing != Standing::Member);
+        let places = self.directory.places().filter(|_| is_changing);
+        let due: Vec<_> = places.filter_map(|(it, place)| self.due(it, place)).collect();
         let count = wished.len();
         for (index, (micro_shard, to)) in wished.into_iter().chain(due).enumerate() {
             let is_free = !change.places.contains_key(&micro_shard)

@@ -83,9 +83,10 @@ impl Directory {
 
     /// The bytes with the places that differ from the usual ones.
     fn encode_overrides(&self, differs: impl Fn(&Place, &Place) -> bool) -> Vec<u8> {
-        let usual = || self.targets.iter().copied().map(Place::first);
-        let overrides = || self.places().zip(usual()).filter(|((_, place), usual)| differs(place, usual));
-        let counts = [self.nodes.len(), overrides().count()].map(|count| count as u32);
+        let usual = self.targets.iter().copied().map(Place::first);
+        let overrides: Vec<_> =
+            self.places().zip(usual).filter(|((_, place), usual)| differs(place, usual)).collect();
+        let counts = [self.nodes.len(), overrides.len()].map(|count| count as u32);
         let mut bytes = MAGIC.to_vec();
         let head = [VERSION, self.epoch, self.micro_shards().count(), self.copies];
         head.into_iter().chain(counts).for_each(|number| put(&mut bytes, number));
@@ -95,8 +96,8 @@ impl Directory {
             bytes.extend([node.standing as u8, node.address.len() as u8]);
             bytes.extend(node.address.as_bytes());
         }
-        bytes.reserve(overrides().count() * PLACE_BYTES);
-        overrides().for_each(|((micro_shard, place), _)| put_place(&mut bytes, micro_shard, place));
+        bytes.reserve(overrides.len() * PLACE_BYTES);
+        overrides.into_iter().for_each(|((it, place), _)| put_place(&mut bytes, it, place));
         bytes
     }
 

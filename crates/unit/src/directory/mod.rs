@@ -135,9 +135,9 @@ pub struct Directory {
     /// By number.
     nodes: Vec<Node>,
     /// Of the nodes that stay.
-    placement: Placement,
+    placement: Arc<Placement>,
     /// Where each micro-shard belongs by the ring.
-    targets: Vec<ServerId>,
+    targets: Arc<[ServerId]>,
     /// Where its copies belong, that of `targets` included: as many for each micro-shard as there may be.
     holders: Arc<[ServerId]>,
     places: Vec<Place>,
@@ -161,6 +161,7 @@ impl Directory {
     /// As for [`Directory::new`]; a place is at an unknown node; or epochs are used up.
     pub fn changed(&self, change: Change) -> Result<Self, BadDirectory> {
         let epoch = self.epoch.checked_add(1).ok_or(BadDirectory("epochs are used up"))?;
+        let are_others_valid = change.nodes.is_none();
         let mut next = if change.nodes.is_some() || change.copies.is_some() {
             let (nodes, copies) =
                 (change.nodes.unwrap_or_else(|| self.nodes.clone()), change.copies.unwrap_or(self.copies));
@@ -169,6 +170,7 @@ impl Directory {
         } else {
             Self { epoch, ..self.clone() }
         };
+        let changed: Vec<_> = change.places.keys().copied().collect();
         for (micro_shard, place) in change.places {
             let slot = next.places.get_mut(micro_shard.0 as usize).ok_or(BadDirectory("micro-shard"))?;
             let since = if place.since == 0 { epoch } else { place.since };
@@ -179,7 +181,11 @@ impl Directory {
             }
         }
         change.followers.into_iter().for_each(|(micro_shard, followers)| next.follow(micro_shard, followers));
-        next.are_places_valid()?;
+        if are_others_valid {
+            next.are_valid(changed.iter().map(|it| &next.places[it.0 as usize]))?;
+        } else {
+            next.are_places_valid()?;
+        }
         Ok(next)
     }
 
@@ -242,6 +248,16 @@ impl Directory {
     /// The followers of a micro-shard.
     pub fn followers(&self, micro_shard: MicroShard) -> &[Follower] {
         self.followers.get(&micro_shard).map_or(&[], Vec::as_slice)
+    }
+
+    /// The micro-shards that a node serves and others follow, with their followers.
+    pub(crate) fn followed_at(
+        &self,
+        node: ServerId,
+    ) -> impl Iterator<Item = (MicroShard, Place, &[Follower])> + '_ {
+        let followed =
+            self.followers.iter().filter_map(|(it, list)| Some((*it, self.place(*it)?, &list[..])));
+        followed.filter(move |(_, place, _)| place.is_serving && place.node == node)
     }
 
     /// True if any micro-shard has followers.
@@ -334,13 +350,13 @@ impl Directory {
         let staying = nodes.iter().filter(|node| node.standing != Standing::Leaving);
         let added = placement.add_all(staying.map(|node| (node.id, node.unit)));
         added.map_err(|_| BadDirectory("a node is there twice"))?;
-        let targets: Option<Vec<_>> = placement.owners().into_iter().collect();
+        let targets: Option<Arc<[_]>> = placement.owners().into_iter().collect();
         let targets = targets.ok_or(BadDirectory("no node stays"))?;
         let places = targets.iter().copied().map(Place::first).collect();
         // A copy for each unit, if there are so few.
         let holders = placement.micro_shards().iter().filter(|_| copies > 1);
         let holders = holders.flat_map(|it| placement.replicas(it).collect::<Vec<_>>()).collect();
-        let followers = BTreeMap::new();
+        let (placement, followers) = (Arc::new(placement), BTreeMap::new());
         Ok(Self { epoch, copies, nodes, placement, targets, holders, places, followers })
     }
 

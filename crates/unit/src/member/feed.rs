@@ -185,7 +185,7 @@ impl Member {
         let micro_shard = asked.id.micro_shard;
         let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
         let is_place = |place: Place| place.is_served(self.id, asked.epoch);
-        let word = self.shards.get(micro_shard.0 as usize).map(|shard| shard.word);
+        let word = self.shards.get(micro_shard).map(|shard| shard.word);
         place.is_some_and(is_place) && word.is_some_and(|word| word.is_valid() && word.epoch == asked.epoch)
     }
 
@@ -335,9 +335,8 @@ impl Member {
             });
         }
         self.end_feeds_of(&ended, effects);
-        let mine = directory.places().filter(|(_, place)| place.is_serving && place.node == self.id);
-        self.waited =
-            mine.flat_map(|(it, _)| directory.followers(it)).map(|follower| follower.node).collect();
+        let followers = directory.followed_at(self.id).flat_map(|(_, _, followers)| followers);
+        self.waited = followers.map(|follower| follower.node).collect();
         self.feed(now_us, effects);
     }
 
@@ -345,9 +344,8 @@ impl Member {
     /// where it names a copy that is told of none.
     pub(super) fn hold_unfed(&mut self, directory: &Directory, effects: &mut Vec<Effect>) {
         let mut unfed = BTreeMap::new();
-        let mine = directory.places().filter(|(_, place)| place.is_serving && place.node == self.id);
-        for (micro_shard, place) in mine {
-            for Follower { node, number, .. } in directory.followers(micro_shard) {
+        for (micro_shard, place, followers) in directory.followed_at(self.id) {
+            for Follower { node, number, .. } in followers {
                 let fed = self.feeds.get(node).and_then(|feed| feed.shards.get(&micro_shard));
                 let is_this =
                     |fed: &Fed| fed.asked.id.number == *number && place.is_served(self.id, fed.asked.epoch);

@@ -154,16 +154,24 @@ impl Follow {
 impl Member {
     /// True while this node waits for batches that it must ask for again soon.
     pub(super) fn is_catching_up(&self) -> bool {
-        let is_starting =
-            self.shards.iter().filter_map(|shard| shard.follow.as_deref()).any(Follow::is_starting);
+        let is_starting = self.follows().any(Follow::is_starting);
         let is_late = |stream: &Stream| stream.is_awaited || matches!(stream.stage, StreamStage::Waiting(..));
         is_starting || self.streams.values().any(is_late)
+    }
+
+    /// The micro-shards that it follows. They are open.
+    fn follows(&self) -> impl Iterator<Item = &Follow> {
+        self.shards.open().filter_map(|(_, shard)| shard.follow.as_deref())
+    }
+
+    fn for_each_follow(&mut self, mut f: impl FnMut(&mut Follow)) {
+        self.shards.for_each_open(|_, shard| shard.follow.as_deref_mut().into_iter().for_each(&mut f));
     }
 
     /// Begins to follow; the order is sound and new, and nothing else is under way.
     pub(super) fn begin_to_follow(&mut self, now_us: u64, pull: Pull, effects: &mut Vec<Effect>) {
         let micro_shard = pull.id.micro_shard;
-        let shard = &mut self.shards[micro_shard.0 as usize];
+        let shard = &mut self.shards[micro_shard];
         shard.follow = Some(Box::new(Follow {
             pull,
             stage: FollowStage::Emptying,
@@ -179,7 +187,7 @@ impl Member {
 
     /// Asks the owner to note changes once no older items are left.
     pub(super) fn ask_to_follow(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
-        let shard = &mut self.shards[micro_shard.0 as usize];
+        let shard = &mut self.shards[micro_shard];
         let Some(follow) = &mut shard.follow else { return };
         if follow.stage != FollowStage::Emptying || shard.items != Items::None {
             return;
@@ -214,7 +222,7 @@ impl Member {
     }
 
     fn asking_to_follow(&mut self, asked: Asked) -> Option<&mut Follow> {
-        let follow = self.shards.get_mut(asked.id.micro_shard.0 as usize)?.follow.as_deref_mut()?;
+        let follow = self.shards.get_mut(asked.id.micro_shard)?.follow.as_deref_mut()?;
         let question = follow.question(self.incarnation);
         (follow.stage == FollowStage::Asking && question == asked).then_some(follow)
     }
@@ -226,7 +234,7 @@ impl Member {
         (id, is_whole): (MoveId, bool),
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let shard = self.shards.get_mut(id.micro_shard.0 as usize);
+        let shard = self.shards.get_mut(id.micro_shard);
         let follow = shard.and_then(|shard| shard.follow.as_mut());
         let Some(follow) = follow.filter(|it| it.pull.id == id && it.stage == FollowStage::Copying) else {
             return false;
@@ -252,7 +260,7 @@ impl Member {
         let Some(feed) = stream.feed else { return };
         let mut due = 0;
         if stream.is_awaited {
-            let follows = self.shards.iter().filter_map(|shard| shard.follow.as_deref());
+            let follows = self.shards.open().filter_map(|(_, shard)| shard.follow.as_deref());
             due = follows.filter(|it| it.pull.from == from).map(Follow::due).max().unwrap_or(0);
             stream.is_awaited = due > 0;
         }
@@ -318,7 +326,7 @@ impl Member {
         }
         let mut batch = batch.clone();
         batch.jobs.retain(|job| {
-            let follow = self.shards[job.id.micro_shard.0 as usize].follow.as_ref();
+            let follow = self.shards[job.id.micro_shard].follow.as_ref();
             follow.is_some_and(|it| it.id() == job.id && (it.takes_changes() || it.is_listed))
         });
         self.apply(now_us, from, batch, effects);
@@ -328,7 +336,7 @@ impl Member {
     fn jobs_for(&self, from: ServerId, changes: &[(MicroShard, KeyHash)]) -> Vec<CopyJob> {
         let mut jobs: Vec<CopyJob> = Vec::new();
         for (micro_shard, hash) in changes {
-            let follow = self.shards.get(micro_shard.0 as usize).and_then(|shard| shard.follow.as_ref());
+            let follow = self.shards.get(*micro_shard).and_then(|shard| shard.follow.as_ref());
             let Some(follow) = follow.filter(|it| it.pull.from == from && it.takes_changes()) else {
                 continue;
             };
@@ -346,7 +354,7 @@ impl Member {
     fn refuse_changes(&self, from: ServerId, changes: &[(MicroShard, KeyHash)], effects: &mut Vec<Effect>) {
         let micro_shards: BTreeSet<_> = changes.iter().map(|(micro_shard, _)| *micro_shard).collect();
         for micro_shard in micro_shards {
-            let shard = self.shards.get(micro_shard.0 as usize).filter(|shard| shard.follow.is_none());
+            let shard = self.shards.get(micro_shard).filter(|shard| shard.follow.is_none());
             let asked = shard.map(|shard| {
                 let id = MoveId { micro_shard, number: shard.closed };
                 Asked { id, incarnation: self.incarnation, epoch: 0, batch: 0, freeze: false }
@@ -413,33 +421,34 @@ impl Member {
     }
 
     fn reads_copies_from(&self, from: ServerId) -> bool {
-        let mut follows = self.shards.iter().filter_map(|shard| shard.follow.as_deref());
-        follows.any(|follow| follow.pull.from == from && follow.is_readable())
+        self.follows().any(|follow| follow.pull.from == from && follow.is_readable())
     }
 
     /// What the batch has ended.
     fn catch_up(&mut self, now_us: u64, from: ServerId, epoch: Epoch, effects: &mut Vec<Effect>) {
         let Some(Stream { applied, is_awaited: true, .. }) = self.streams.get(&from) else { return };
-        for (number, shard) in self.shards.iter_mut().enumerate() {
-            let Some(follow) = shard.follow.as_mut().filter(|follow| follow.pull.from == from) else {
-                continue;
-            };
+        let mut is_news = false;
+        self.shards.for_each_open(|micro_shard, shard| {
+            let follow = shard.follow.as_mut().filter(|follow| follow.pull.from == from);
+            let Some(follow) = follow else { return };
             match follow.stage {
                 FollowStage::Catching(batch) if *applied >= batch => {
                     (follow.stage, follow.is_complete) = (FollowStage::Following, true);
-                    self.report_at_us = now_us;
+                    is_news = true;
                     let word = Ownership::owned(follow.pull.id.number).withdrawn();
                     let is_readable = follow.is_readable();
                     // From now on the items outlive the process.
-                    shard.set_word(MicroShard(number as u32), word, effects);
-                    effects.push(Effect::ReadCopy(MicroShard(number as u32), is_readable));
+                    shard.set_word(micro_shard, word, effects);
+                    effects.push(Effect::ReadCopy(micro_shard, is_readable));
                 }
                 FollowStage::Following if follow.listed.is_some_and(|listed| listed <= epoch) => {
-                    follow.stage = FollowStage::Safe;
-                    self.report_at_us = now_us;
+                    (follow.stage, is_news) = (FollowStage::Safe, true);
                 }
                 _ => {}
             }
+        });
+        if is_news {
+            self.report_at_us = now_us;
         }
     }
 
@@ -464,23 +473,24 @@ impl Member {
 
     fn fail_follows(&mut self, now_us: u64, from: ServerId, effects: &mut Vec<Effect>) {
         self.report_at_us = now_us;
-        for follow in self.shards.iter_mut().filter_map(|shard| shard.follow.as_mut()) {
+        self.for_each_follow(|follow| {
             if follow.pull.from == from && follow.takes_changes() {
                 follow.stage = FollowStage::Failed;
                 effects.push(Effect::ReadCopy(follow.pull.id.micro_shard, false));
             }
-        }
+        });
     }
 
     /// Repeats what has no answer.
     pub(super) fn follow_again(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        for follow in self.shards.iter_mut().filter_map(|shard| shard.follow.as_mut()) {
-            if follow.stage == FollowStage::Asking && now_us >= follow.asked_us + self.timing.ask_us {
+        let (ask_us, incarnation) = (self.timing.ask_us, self.incarnation);
+        self.for_each_follow(|follow| {
+            if follow.stage == FollowStage::Asking && now_us >= follow.asked_us + ask_us {
                 follow.asked_us = now_us;
-                let question = Message::Follow(follow.question(self.incarnation));
+                let question = Message::Follow(follow.question(incarnation));
                 effects.push(Effect::Send(follow.pull.from, question));
             }
-        }
+        });
         let streams: Vec<_> = self.streams.keys().copied().collect();
         for from in streams {
             self.apply_again(now_us, from, effects);
@@ -491,16 +501,16 @@ impl Member {
     /// Goes by a newer directory: where it names this node, the owner waits for what this node takes in.
     pub(super) fn note_listings(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         let Some(directory) = self.view.directory().cloned() else { return };
-        let mut news = BTreeSet::new();
-        for follow in self.shards.iter_mut().filter_map(|shard| shard.follow.as_mut()) {
+        let (mut news, id) = (BTreeSet::new(), self.id);
+        self.for_each_follow(|follow| {
             let was_readable = follow.is_readable();
-            if follow.note(&directory, self.id) {
+            if follow.note(&directory, id) {
                 news.insert(follow.pull.from);
             }
             if follow.is_readable() != was_readable {
                 effects.push(Effect::ReadCopy(follow.pull.id.micro_shard, follow.is_readable()));
             }
-        }
+        });
         self.freshen(effects);
         for from in news {
             self.streams.entry(from).or_default().is_awaited = true;
@@ -510,7 +520,7 @@ impl Member {
 
     /// Ends to follow a micro-shard. If a batch is being taken in, it must not become this node's before.
     pub(super) fn end_follow(&mut self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
-        let shard = &mut self.shards[micro_shard.0 as usize];
+        let shard = &mut self.shards[micro_shard];
         let Some(follow) = shard.follow.take() else { return };
         effects.push(Effect::ReadCopy(micro_shard, false));
         shard.closed = shard.closed.max(follow.pull.id.number);

@@ -3,6 +3,7 @@
 mod feed;
 mod follow;
 mod moves;
+mod shards;
 mod takeover;
 #[cfg(test)]
 mod tests;
@@ -24,6 +25,7 @@ pub use feed::Behind;
 use feed::Feed;
 use follow::{Follow, Stream};
 use moves::{Source, Target};
+use shards::Shards;
 pub use view::{Permit, Route, View};
 
 /// How often a node reports and repeats, in microseconds.
@@ -129,7 +131,7 @@ enum Items {
     None,
 }
 
-/// What a node knows of a micro-shard. It is small where there is no move: a node goes through all of them often.
+/// What a node knows of a micro-shard. It is small where there is no move.
 #[derive(Debug)]
 struct Shard {
     /// A copy of the word in memory.
@@ -150,7 +152,7 @@ pub struct Member {
     terms: Terms,
     timing: Timing,
     view: View,
-    shards: Vec<Shard>,
+    shards: Shards,
     report_at_us: u64,
     /// The last report. The coordinator takes two of the same time for one.
     reported_us: Option<u64>,
@@ -177,21 +179,13 @@ impl Member {
     /// A node whose memory holds `words`, one a micro-shard. The process has withdrawn them ([`crate::Holding::None`],
     /// the epochs kept) before it changed anything else in that memory. `incarnation` grows with each process.
     pub fn new(id: ServerId, incarnation: u64, words: &[Ownership], terms: Terms, timing: Timing) -> Self {
-        let shard = |word: &Ownership| Shard {
-            word: *word,
-            items: Items::Some,
-            source: None,
-            target: None,
-            follow: None,
-            closed: 0,
-        };
         Self {
             id,
             incarnation,
             terms,
             timing,
             view: View::new(id),
-            shards: words.iter().map(shard).collect(),
+            shards: Shards::new(words),
             report_at_us: 0,
             reported_us: None,
             load: None,
@@ -221,7 +215,7 @@ impl Member {
 
     /// True while a micro-shard is on its way to this node.
     pub fn is_pulling(&self) -> bool {
-        self.shards.iter().any(|shard| shard.target.is_some()) || self.is_catching_up()
+        self.shards.open().any(|(_, shard)| shard.target.is_some()) || self.is_catching_up()
     }
 
     /// Takes an input, and adds what is to be done to `effects`.
@@ -251,6 +245,7 @@ impl Member {
     /// Reports if that is due, after all inputs of a moment: of much news, one report comes.
     pub fn report_if_due(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         if now_us >= self.report_at_us && self.reported_us < Some(now_us) {
+            self.close();
             self.reported_us = Some(now_us);
             self.report_at_us = now_us + self.timing.report_us;
             effects.push(Effect::Report(self.report(now_us)));
@@ -282,15 +277,21 @@ impl Member {
     /// Enacts a newer directory. Words are withdrawn before the next report confirms it.
     fn install(&mut self, now_us: u64, directory: Arc<Directory>, effects: &mut Vec<Effect>) {
         let is_older = |held: &Arc<Directory>| !directory.is_newer_than(held);
-        let is_other_size = directory.micro_shards().count() as usize != self.shards.len();
+        let is_other_size = directory.micro_shards().count() as usize != self.shards.count();
         if is_other_size || self.view.directory().is_some_and(is_older) {
             return;
         }
-        self.view.directory = Some(Arc::clone(&directory));
+        let mut open: BTreeSet<_> = self.shards.open().map(|(micro_shard, _)| micro_shard).collect();
+        let before = self.view.directory.replace(Arc::clone(&directory));
+        match &before {
+            Some(before) => open.extend(directory.places_since(before).map(|(micro_shard, _)| micro_shard)),
+            None => open.extend(directory.micro_shards().iter()),
+        }
         effects.push(Effect::Show(self.view.clone()));
         self.hold_unfed(&directory, effects);
-        for (micro_shard, place) in directory.places() {
-            self.enact(micro_shard, place, effects);
+        for micro_shard in open {
+            let place = directory.place(micro_shard);
+            place.into_iter().for_each(|place| self.enact(micro_shard, place, effects));
         }
         self.keep_feeds(now_us, effects);
         self.note_listings(now_us, effects);
@@ -299,12 +300,12 @@ impl Member {
 
     fn enact(&mut self, micro_shard: MicroShard, place: Place, effects: &mut Vec<Effect>) {
         let is_mine = place.node == self.id;
-        if self.shards[micro_shard.0 as usize].follow.as_ref().is_some_and(|follow| !follow.fits(place)) {
+        if self.shards[micro_shard].follow.as_ref().is_some_and(|follow| !follow.fits(place)) {
             self.end_follow(micro_shard, effects);
         }
         let is_deferred = self.is_deferred(micro_shard);
         let is_kept = self.kept(micro_shard).is_some();
-        let shard = &mut self.shards[micro_shard.0 as usize];
+        let shard = &mut self.shards[micro_shard];
         if !(is_mine && place.is_serving) {
             // Before the end of a move would thaw it.
             if shard.word.is_valid() {
@@ -330,20 +331,19 @@ impl Member {
     /// The number under which the directory names a copy that is here as a whole.
     fn kept(&self, micro_shard: MicroShard) -> Option<Epoch> {
         let number = self.view.directory()?.follower(micro_shard, self.id)?.number;
-        (number <= self.shards[micro_shard.0 as usize].word.epoch).then_some(number)
+        (number <= self.shards[micro_shard].word.epoch).then_some(number)
     }
 
     /// Takes a micro-shard over that is this node's by now.
     fn settle(&mut self, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
         let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
         let mine = place.filter(|place| place.node == self.id && place.is_serving);
-        mine.into_iter()
-            .for_each(|place| self.shards[micro_shard.0 as usize].take_over(micro_shard, place, effects));
+        mine.into_iter().for_each(|place| self.shards[micro_shard].take_over(micro_shard, place, effects));
     }
 
     fn emptied(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
         let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
-        let (Some(place), Some(shard)) = (place, self.shards.get_mut(micro_shard.0 as usize)) else { return };
+        let (Some(place), Some(shard)) = (place, self.shards.get_mut(micro_shard)) else { return };
         shard.items = Items::None;
         if place.node == self.id && place.is_serving {
             shard.take_over(micro_shard, place, effects);
@@ -351,6 +351,15 @@ impl Member {
         }
         self.begin_copy(now_us, micro_shard, effects);
         self.ask_to_follow(now_us, micro_shard, effects);
+    }
+
+    /// Closes the micro-shards of which nothing is to be reported, and nothing to be done.
+    fn close(&mut self) {
+        let Some(directory) = &self.view.directory else { return };
+        let id = self.id;
+        self.shards.close_if(|micro_shard, shard| {
+            directory.place(micro_shard).is_some_and(|place| shard.is_enacted(id, place))
+        });
     }
 
     fn report(&self, now_us: u64) -> Report {
@@ -370,8 +379,8 @@ impl Member {
             sampled: self.heat.1,
         };
         let mut is_emptying = false;
-        let places = directory.into_iter().flat_map(|directory| directory.places());
-        for ((micro_shard, place), shard) in places.zip(&self.shards) {
+        for (micro_shard, shard) in self.shards.open() {
+            let Some(place) = directory.and_then(|directory| directory.place(micro_shard)) else { continue };
             let misses = place.node == self.id && shard.word.epoch < place.since;
             report.lacking.extend((misses && place.since < place.epoch).then_some(micro_shard));
             if place.node == self.id && place.is_serving {
@@ -397,9 +406,22 @@ impl Member {
 }
 
 impl Shard {
+    fn new(word: Ownership) -> Self {
+        Self { word, items: Items::Some, source: None, target: None, follow: None, closed: 0 }
+    }
+
     /// True while items come from elsewhere.
     fn is_copying(&self) -> bool {
         self.target.is_some() || self.follow.is_some()
+    }
+
+    /// True if it is as a place has it, with no move: another directory with this place asks nothing of it.
+    fn is_enacted(&self, id: ServerId, place: Place) -> bool {
+        let is_right = match place.node == id {
+            true => self.word == Ownership::owned(place.epoch),
+            false => self.word == Ownership::VOID && self.items == Items::None,
+        };
+        is_right && place.is_serving && self.source.is_none() && !self.is_copying()
     }
 
     /// True if the node takes part in no move of it, and has none of another owner's items.

@@ -180,7 +180,7 @@ impl Member {
     pub(super) fn pull(&mut self, now_us: u64, pull: Pull, effects: &mut Vec<Effect>) {
         let MoveId { micro_shard, number } = pull.id;
         let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
-        let Some(shard) = self.shards.get_mut(micro_shard.0 as usize) else { return };
+        let Some(shard) = self.shards.get_mut(micro_shard) else { return };
         let is_sound =
             place.is_some_and(|place| place.is_served(pull.from, pull.epoch) && place.node != self.id);
         let follows = shard.follow.as_ref().map(|it| it.id().number);
@@ -195,7 +195,7 @@ impl Member {
             return self.ask_to_take_over(now_us, pull, effects);
         }
         self.end_follow(micro_shard, effects);
-        let shard = &mut self.shards[micro_shard.0 as usize];
+        let shard = &mut self.shards[micro_shard];
         shard.end_target();
         if pull.is_follow {
             return self.begin_to_follow(now_us, pull, effects);
@@ -210,7 +210,7 @@ impl Member {
 
     /// Asks for the first batch once no older items are left.
     pub(super) fn begin_copy(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
-        let shard = &mut self.shards[micro_shard.0 as usize];
+        let shard = &mut self.shards[micro_shard];
         let is_waiting = shard.target.as_ref().is_some_and(|target| target.stage == Stage::Emptying);
         if !is_waiting || shard.items != Items::None {
             return;
@@ -227,20 +227,23 @@ impl Member {
 
     /// Repeats questions without an answer, and asks the coordinator for what owners do not give.
     pub(super) fn ask_again(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
-        let is_due = |it: &&mut Target| now_us >= it.asked_us + self.timing.ask_us;
-        for target in self.shards.iter_mut().filter_map(|shard| shard.target.as_deref_mut()).filter(is_due) {
+        let (ask_us, incarnation) = (self.timing.ask_us, self.incarnation);
+        let mut is_news = false;
+        self.shards.for_each_open(|_, shard| {
+            let target = shard.target.as_deref_mut();
+            let Some(target) = target.filter(|it| now_us >= it.asked_us + ask_us) else { return };
             match target.stage {
                 Stage::Asking => {
                     target.asked_us = now_us;
                     target.batch += u32::from(target.feed.is_some());
-                    effects.push(Effect::Send(target.pull.from, target.message(self.incarnation)));
+                    effects.push(Effect::Send(target.pull.from, target.message(incarnation)));
                 }
-                Stage::Complete => {
-                    target.stage = Stage::Drained;
-                    self.report_at_us = now_us;
-                }
+                Stage::Complete => (target.stage, is_news) = (Stage::Drained, true),
                 Stage::Emptying | Stage::Copying | Stage::Drained | Stage::Failed => {}
             }
+        });
+        if is_news {
+            self.report_at_us = now_us;
         }
     }
 
@@ -248,7 +251,7 @@ impl Member {
     pub(super) fn cancel(&mut self, now_us: u64, id: MoveId, effects: &mut Vec<Effect>) {
         let MoveId { micro_shard, number } = id;
         let place = self.view.directory().and_then(|directory| directory.place(micro_shard));
-        let (Some(place), Some(shard)) = (place, self.shards.get_mut(micro_shard.0 as usize)) else { return };
+        let (Some(place), Some(shard)) = (place, self.shards.get_mut(micro_shard)) else { return };
         if shard.source_of(id).is_some() {
             shard.end_source(micro_shard, effects);
             if !shard.word.is_valid() {
@@ -266,7 +269,7 @@ impl Member {
         if place.node != self.id && (is_pulled || is_followed || is_kept) {
             shard.end_target();
             self.end_follow(micro_shard, effects);
-            self.shards[micro_shard.0 as usize].empty(micro_shard, effects);
+            self.shards[micro_shard].empty(micro_shard, effects);
         }
     }
 
@@ -305,7 +308,7 @@ impl Member {
             return;
         }
         let owns = self.owns(asked);
-        let Some(shard) = self.shards.get_mut(micro_shard.0 as usize) else { return };
+        let Some(shard) = self.shards.get_mut(micro_shard) else { return };
         // A newer move means that the older one was given up.
         if shard.source.as_ref().is_some_and(|source| source.asked.id.number < number) {
             shard.end_source(micro_shard, effects);
@@ -326,7 +329,7 @@ impl Member {
 
     pub(super) fn passed(&mut self, now_us: u64, id: MoveId, effects: &mut Vec<Effect>) {
         self.noted(id, effects);
-        let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
+        let Some(shard) = self.shards.get_mut(id.micro_shard) else { return };
         let Some(source) = shard.source_of(id) else { return };
         if source.feed.is_some() {
             source.hashes = Some(Vec::new());
@@ -340,7 +343,7 @@ impl Member {
 
     /// Sends a batch, or refuses if changes were lost.
     pub(super) fn changes(&mut self, id: MoveId, hashes: Option<Vec<KeyHash>>, effects: &mut Vec<Effect>) {
-        let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
+        let Some(shard) = self.shards.get_mut(id.micro_shard) else { return };
         let Some(source) = shard.source_of(id).filter(|source| source.hashes.is_none()) else { return };
         let (asked, asker) = (source.asked, source.asker);
         match hashes {
@@ -360,7 +363,7 @@ impl Member {
         if self.question_under_way(id) != Some(asked) {
             return;
         }
-        let Some(target) = self.shards[id.micro_shard.0 as usize].target.as_mut() else { return };
+        let Some(target) = self.shards[id.micro_shard].target.as_mut() else { return };
         let is_first = target.batch == 0;
         target.stage = Stage::Copying;
         target.is_last_next = !is_first && hashes.len() <= FEW_CHANGES || target.batch + 1 >= BATCHES_MAX;
@@ -378,7 +381,7 @@ impl Member {
         if !is_whole {
             return self.fail(now_us, id);
         }
-        let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
+        let Some(shard) = self.shards.get_mut(id.micro_shard) else { return };
         let is_copied = |it: &&mut Target| it.pull.id == id && it.stage == Stage::Copying;
         let Some(target) = shard.target.as_deref_mut().filter(is_copied) else { return };
         if target.freeze {
@@ -399,7 +402,7 @@ impl Member {
     fn give(&mut self, now_us: u64, from: ServerId, asked: Asked, effects: &mut Vec<Effect>) {
         let micro_shard = asked.id.micro_shard;
         let owns = self.owns(asked);
-        let Some(shard) = self.shards.get(micro_shard.0 as usize).filter(|_| owns) else { return };
+        let Some(shard) = self.shards.get(micro_shard).filter(|_| owns) else { return };
         let has_sent_all =
             |it: &Source| asked.freeze && (it.asked, it.asker) == (asked, from) && it.hashes.is_some();
         if shard.source.as_deref().is_some_and(has_sent_all) {
@@ -408,12 +411,12 @@ impl Member {
     }
 
     fn question_under_way(&self, id: MoveId) -> Option<Asked> {
-        let target = self.shards.get(id.micro_shard.0 as usize)?.target.as_ref()?;
+        let target = self.shards.get(id.micro_shard)?.target.as_ref()?;
         (target.stage == Stage::Asking && target.pull.id == id).then(|| target.question(self.incarnation))
     }
 
     fn fail(&mut self, now_us: u64, id: MoveId) {
-        let Some(shard) = self.shards.get_mut(id.micro_shard.0 as usize) else { return };
+        let Some(shard) = self.shards.get_mut(id.micro_shard) else { return };
         let target = shard.target.as_mut().filter(|it| it.pull.id == id && !it.has_all());
         if let Some(target) = target {
             target.stage = Stage::Failed;

@@ -19,7 +19,7 @@ impl Member {
     /// Asks the owner for what this node follows. A node that has this copy no longer says so in its reports.
     pub(super) fn ask_to_take_over(&mut self, now_us: u64, pull: Pull, effects: &mut Vec<Effect>) {
         let feed = self.streams.get(&pull.from).and_then(|stream| stream.feed);
-        let shard = &mut self.shards[pull.id.micro_shard.0 as usize];
+        let shard = &mut self.shards[pull.id.micro_shard];
         let is_base = shard.follow.as_ref().is_some_and(|follow| follow.is_safe(pull.base));
         if feed.is_none() || !is_base {
             return;
@@ -37,7 +37,7 @@ impl Member {
             return;
         }
         let owns = self.owns(asked);
-        let Some(shard) = self.shards.get_mut(micro_shard.0 as usize) else { return };
+        let Some(shard) = self.shards.get_mut(micro_shard) else { return };
         if shard.source.as_ref().is_some_and(|it| (it.asked.id, it.asker) == (asked.id, from)) {
             return;
         }
@@ -63,7 +63,7 @@ impl Member {
     /// Gives away what followers have by now that are to own it. What one of them follows no more stays here.
     pub(super) fn give_to_followers(&mut self, now_us: u64, effects: &mut Vec<Effect>) {
         for micro_shard in std::mem::take(&mut self.taken) {
-            let shard = &mut self.shards[micro_shard.0 as usize];
+            let shard = &mut self.shards[micro_shard];
             let Some(source) = shard.source.as_ref().filter(|source| source.feed.is_some()) else { continue };
             let feed = self.feeds.get(&source.asker).filter(|feed| Some(feed.id) == source.feed);
             let Some(feed) = feed.filter(|feed| feed.feeds(micro_shard)) else {
@@ -81,7 +81,7 @@ impl Member {
 
     /// The word is withdrawn before the next report says that the micro-shard is given.
     pub(super) fn give_away(&mut self, now_us: u64, micro_shard: MicroShard, effects: &mut Vec<Effect>) {
-        let shard = &mut self.shards[micro_shard.0 as usize];
+        let shard = &mut self.shards[micro_shard];
         let Some(source) = shard.source.as_deref_mut() else { return };
         source.is_given = true;
         if is_on(Safeguard::Withdrawal) {

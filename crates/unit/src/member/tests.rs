@@ -205,7 +205,7 @@ fn a_whole_move() {
     let (mut a, mut b, asked) = complete(&directory);
     let place = directory.place(SHARD).unwrap();
     let (word, id) = (Ownership::owned(place.epoch), asked.id);
-    assert_eq!(a.shards[0].word, word.frozen());
+    assert_eq!(a.shards[SHARD].word, word.frozen());
     // It is not said of another process, or too early.
     for other in [Asked { incarnation: 6, ..asked }, Asked { freeze: false, ..asked }] {
         assert!(words(&effects_of(&mut a, 12, Input::Message(B, Message::Complete(other)))).is_empty());
@@ -280,7 +280,7 @@ fn a_cancelled_move_leaves_the_owner_as_it_was() {
 fn a_drained_copy_outlives_its_process() {
     let directory = begun();
     let (_, b, Asked { id, .. }) = complete(&directory);
-    let mut again = member(B, b.shards[0].word);
+    let mut again = member(B, b.shards[SHARD].word);
     let effects = effects_of(&mut again, 1, Input::Orders(orders(&directory)));
     assert_eq!(report(&effects).moves, [(id, Progress::Drained)]);
     assert!(!effects.contains(&Effect::Empty(SHARD)));
