@@ -49,6 +49,8 @@ const RETRY: Duration = Duration::from_millis(10);
 const PARKED: Duration = Duration::from_micros(500);
 /// The same, after a node has refused this one, or has not answered in time: a handshake costs both some work.
 const REFUSED_RETRY: Duration = Duration::from_millis(100);
+/// Time after a look at all links in which one that was open then is taken to be.
+const WATCHED: Duration = Duration::from_millis(1);
 /// Time for the handshake of a link on which no command waits.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 /// Time between two lines about links that are refused.
@@ -67,6 +69,8 @@ pub(crate) struct Links<M: Mode, P> {
     links: Vec<Link>,
     poller: P,
     ready: Vec<Ready>,
+    /// When the poller last said which links are closed.
+    polled: Instant,
     /// Commands sent or to be sent, without a reply.
     under_way: usize,
     /// Connections whose commands are under way, parked or answered.
@@ -288,6 +292,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             links: (0..config.nodes.len() * LINKS_PER_NODE).map(link).collect(),
             poller,
             ready: Vec::new(),
+            polled: now,
             under_way: 0,
             connections: 0,
             is_opening: false,
@@ -551,8 +556,10 @@ impl<M: Mode, P: Poller> Links<M, P> {
     fn open(&mut self, number: usize, now: Instant) -> io::Result<()> {
         let link = &mut self.links[number];
         if let Some(stream) = &mut link.stream {
-            // Nobody has watched an idle link: its node may be another process by now.
-            let is_there = !link.waiting.is_empty() || stream.receive(&mut [0]) == Progress::Blocked;
+            // Nobody watches links while all are idle: its node may be another process by now.
+            let is_watched =
+                !link.waiting.is_empty() || now.saturating_duration_since(self.polled) < WATCHED;
+            let is_there = is_watched || stream.receive(&mut [0]) == Progress::Blocked;
             if is_there {
                 return Ok(());
             }
@@ -591,8 +598,9 @@ impl<M: Mode, P: Poller> Links<M, P> {
             found |= self.send(number, rack, now);
         }
         self.ready.clear();
-        if self.poller.poll(&mut self.ready, usize::MAX, Wait::No).is_err() {
-            self.ready.clear();
+        match self.poller.poll(&mut self.ready, usize::MAX, Wait::No) {
+            Ok(_) => self.polled = now,
+            Err(_) => self.ready.clear(),
         }
         for at in 0..self.ready.len() {
             let Ready { token, writable, .. } = self.ready[at];

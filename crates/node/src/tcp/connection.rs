@@ -33,6 +33,8 @@ pub(crate) struct Connection {
     pub(crate) output_permits: Vec<ReceivePermit>,
     /// Its peer has sent the last bytes, says the poller.
     pub(crate) hangup: bool,
+    /// True if all that had come was received: until the poller reports the socket, there is nothing.
+    pub(crate) is_drained: bool,
     /// To be closed as soon as `output` is empty.
     pub(crate) closing: bool,
     /// What its changes since the last reply wait for.
@@ -61,6 +63,7 @@ impl Connection {
             output: Buffer::default(),
             output_permits: Vec::new(),
             hangup: false,
+            is_drained: false,
             closing: false,
             owed: Owed::default(),
             watches_writable: false,

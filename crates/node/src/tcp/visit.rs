@@ -110,9 +110,10 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         self.send(connection)
     }
 
-    /// Receives and serves until nothing more comes.
+    /// Receives and serves until nothing more comes. A connection that was away, for a reply from elsewhere, is drained as a
+    /// rule: it has missed no event.
     fn serve(&mut self, connection: &mut Connection, mut requests_left: usize) -> Next<M> {
-        let (mut may_receive, mut receipts) = (true, 0);
+        let mut receipts = 0;
         loop {
             let next = if connection.input.bytes().len() >= connection.wanted_bytes.max(1) {
                 let mut input = std::mem::take(&mut connection.input);
@@ -120,7 +121,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                 input.consume(consumed);
                 connection.input = input;
                 self.reply(connection, next)
-            } else if !may_receive {
+            } else if connection.is_drained {
                 return Next::Continue;
             } else if receipts == VISIT_RECEIPTS_MAX {
                 return Next::Yield;
@@ -133,13 +134,13 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
                         // If the peer has sent the last bytes, no event announces those that are left.
                         let is_over = connection.hangup || connection.stream.is_over();
                         let is_cut = connection.stream.is_cut();
-                        may_receive = is_over || is_cut || received == buffer.len();
+                        connection.is_drained = !(is_over || is_cut || received == buffer.len());
                         // It took as long as a whole visit.
                         receipts = if is_cut { VISIT_RECEIPTS_MAX } else { receipts };
                         self.serve_received(connection, &buffer[..received], &mut requests_left)
                     }
                     Progress::Blocked => {
-                        may_receive = false;
+                        connection.is_drained = true;
                         Next::Continue
                     }
                     Progress::Closed => Next::Close,

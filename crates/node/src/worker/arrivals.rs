@@ -111,7 +111,7 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
         let ready = std::mem::take(&mut state.ready);
         for &event in &ready {
             let Some(mut connection) = state.connections.lend(event.token) else { continue };
-            connection.hangup = event.hangup;
+            (connection.hangup, connection.is_drained) = (event.hangup, false);
             if self.placement.enqueues() {
                 self.enqueue(connection, state);
             } else {
