@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::PathBuf,
+    str::FromStr,
     time::Duration,
 };
 
@@ -17,7 +18,7 @@ use super::{
     values::{AccessMode, EngineKind, Evict, Switch, designs, name_of, names, parse_backing, random_seed},
     watch::WatchOptions,
 };
-use crate::admin::AdminOptions;
+use crate::{admin::AdminOptions, secret::warn_if_others_may_read};
 use clap::{
     Args,
     builder::{OsStringValueParser, TypedValueParser},
@@ -87,8 +88,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "BUCKETS", default_value_t = CHAIN_BUCKETS_MAX as u32, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Store")]
     pub(crate) chain_max: u32,
     /// Seed of the key hash, or a file that holds it, which no list of processes shows [default: random]
-    #[arg(long, value_name = "N|file:PATH", value_parser = parse_hash_seed, help_heading = "Store")]
-    pub(crate) hash_seed: Option<u64>,
+    #[arg(long, value_name = "N|file:PATH", help_heading = "Store")]
+    pub(crate) hash_seed: Option<HashSeed>,
 
     /// Worker threads [default: one a processor]
     #[arg(long, value_name = "N", help_heading = "Workers")]
@@ -210,6 +211,9 @@ impl ServeOptions {
     /// Names the option that asks for something unavailable.
     pub(crate) fn configs(&self) -> anyhow::Result<(ServerConfig, StoreConfig)> {
         self.refuse_what_is_not_there()?;
+        if let Some(HashSeed { file: Some(path), .. }) = &self.hash_seed {
+            warn_if_others_may_read("--hash-seed", path)?;
+        }
         let mut server = self.server_config();
         server.tls = self.security.tls(&[&self.memcached[..], &self.resp].concat())?;
         server.access = self.security.access()?;
@@ -395,15 +399,26 @@ impl ServeOptions {
         config.buffer_bytes_max = self.buffer_memory.map(|size| size.0);
         config.chain_buckets_max = self.chain_max as usize;
         config.prefetch_depth = self.prefetch_depth as usize;
-        config.hash_seed = self.hash_seed.unwrap_or_else(random_seed);
+        config.hash_seed = self.hash_seed.as_ref().map_or_else(random_seed, |seed| seed.number);
         config
     }
 }
 
-/// Parses a seed, or reads it from a file.
-fn parse_hash_seed(text: &str) -> anyhow::Result<u64> {
-    let number = text.strip_prefix("file:").map_or_else(|| Ok(text.to_owned()), std::fs::read_to_string)?;
-    Ok(number.trim().parse()?)
+/// The seed of the key hash, as given or from a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HashSeed {
+    pub(crate) number: u64,
+    file: Option<PathBuf>,
+}
+
+impl FromStr for HashSeed {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let file = text.strip_prefix("file:").map(PathBuf::from);
+        let number = file.as_ref().map_or_else(|| Ok(text.to_owned()), std::fs::read_to_string)?;
+        Ok(Self { number: number.trim().parse()?, file })
+    }
 }
 
 #[cfg(test)]

@@ -76,12 +76,13 @@ impl Upgrade {
     /// Refuses options with which the region cannot be opened.
     fn check_region(&self, next: &ServeOptions, asked: &StoreConfig) -> anyhow::Result<()> {
         let (_, made) = self.options.configs()?;
+        let seed = |options: &ServeOptions| options.hash_seed.as_ref().map(|seed| seed.number);
         let changes = [
             ("engine", self.options.engine != next.engine),
             ("flash", self.options.flash.flash.is_some() != next.flash.flash.is_some()),
             ("memory", made.memory_bytes != asked.memory_bytes),
             ("partitions", made.partitions != asked.partitions),
-            ("hash-seed", self.options.hash_seed != next.hash_seed),
+            ("hash-seed", seed(&self.options) != seed(next)),
             ("large-reserve", made.large_bytes_min != asked.large_bytes_min),
         ];
         let changed = changes.iter().find(|(_, has_changed)| *has_changed);

@@ -410,3 +410,20 @@ fn a_file_that_is_of_no_use_is_refused() {
     assert!(text.contains("line 2: >...: a password itself has no place here"), "{text}");
     assert!(common::refusal(&["--acl=/no/such"]).contains("--acl /no/such"));
 }
+
+/// Who knows the seed finds keys that collide.
+#[test]
+fn a_seed_that_others_may_read_brings_a_warning() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "7\n").unwrap();
+    let warning = format!("--hash-seed: other users may read it path={}", file.path().display());
+    for (mode, is_warned_of) in [(0o600, false), (0o640, true)] {
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(mode)).unwrap();
+        // It is refused for its address.
+        let seed = format!("--hash-seed=file:{}", file.path().display());
+        let text = common::refusal(&["--memcached=0.0.0.0:0", &seed]);
+        assert!(text.contains("--allow-public"), "{text}");
+        assert_eq!(text.contains(&warning), is_warned_of, "{text}");
+    }
+}

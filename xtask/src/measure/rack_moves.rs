@@ -26,7 +26,7 @@ const MOVES: usize = 200;
 const PORT: u16 = 14_360;
 /// Time between a move and the next.
 const REST: Duration = Duration::from_millis(20);
-/// Time between two looks whether a move has ended. Each takes a quarter of a millisecond of the nodes' processor.
+/// Time between two looks whether a move has ended. Each takes 0.2 ms of the nodes' processor.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Time that a move may take.
 const MOVE_MAX: Duration = Duration::from_secs(20);

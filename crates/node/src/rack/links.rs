@@ -15,6 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use minos_base::limits::BURST_MAX;
 use minos_engine::Mode;
 use minos_net::{Address, Interest, Poller, Progress, Ready, Token, Wait};
 use minos_proto::{
@@ -49,7 +50,8 @@ const RETRY: Duration = Duration::from_millis(10);
 const PARKED: Duration = Duration::from_micros(500);
 /// The same, after a node has refused this one, or has not answered in time: a handshake costs both some work.
 const REFUSED_RETRY: Duration = Duration::from_millis(100);
-/// Time after a look at all links in which one that was open then is taken to be.
+/// Time after a look at all links in which one that was open then is taken to be. What is sent to a node that has ended
+/// meanwhile is lost, as what was on its way to it.
 const WATCHED: Duration = Duration::from_millis(1);
 /// Time for the handshake of a link on which no command waits.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
@@ -557,8 +559,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let link = &mut self.links[number];
         if let Some(stream) = &mut link.stream {
             // Nobody watches links while all are idle: its node may be another process by now.
-            let is_watched =
-                !link.waiting.is_empty() || now.saturating_duration_since(self.polled) < WATCHED;
+            let is_watched = !link.waiting.is_empty() || now.saturating_duration_since(self.polled) < WATCHED;
             let is_there = is_watched || stream.receive(&mut [0]) == Progress::Blocked;
             if is_there {
                 return Ok(());
@@ -599,17 +600,19 @@ impl<M: Mode, P: Poller> Links<M, P> {
         }
         self.ready.clear();
         match self.poller.poll(&mut self.ready, usize::MAX, Wait::No) {
-            Ok(_) => self.polled = now,
+            // More may wait behind a full burst.
+            Ok(()) if self.ready.len() < BURST_MAX => self.polled = now,
+            Ok(()) => {}
             Err(_) => self.ready.clear(),
         }
         for at in 0..self.ready.len() {
-            let Ready { token, writable, .. } = self.ready[at];
+            let Ready { token, writable, hangup, .. } = self.ready[at];
             let number = token.0 as usize;
             if writable {
                 self.links[number].is_blocked = false;
                 self.send(number, rack, now);
             }
-            self.receive(number, (admin, rack), now);
+            self.receive(number, hangup, (admin, rack), now);
             found = true;
         }
         found
@@ -653,7 +656,14 @@ impl<M: Mode, P: Poller> Links<M, P> {
         found
     }
 
-    fn receive(&mut self, number: usize, (admin, rack): (&dyn Admin, &RackView<M>), now: Instant) {
+    /// Receives what has come on a link; up to the end of the stream, which no other event reports, if that `is_over`.
+    fn receive(
+        &mut self,
+        number: usize,
+        is_over: bool,
+        (admin, rack): (&dyn Admin, &RackView<M>),
+        now: Instant,
+    ) {
         for _ in 0..RECEIPTS_MAX {
             let link = &mut self.links[number];
             let Some(stream) = &mut link.stream else { return };
@@ -667,7 +677,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
             if self.take_replies(number, (admin, rack), now).is_err() {
                 return self.close(number, rack, now);
             }
-            if received < self.buffer.len() {
+            if received < self.buffer.len() && !is_over {
                 return;
             }
         }

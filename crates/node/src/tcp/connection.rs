@@ -33,7 +33,8 @@ pub(crate) struct Connection {
     pub(crate) output_permits: Vec<ReceivePermit>,
     /// Its peer has sent the last bytes, says the poller.
     pub(crate) hangup: bool,
-    /// True if all that had come was received: until the poller reports the socket, there is nothing.
+    /// True if a visit has received all that had come, and nobody has received since: until the poller reports the
+    /// socket, there is nothing.
     pub(crate) is_drained: bool,
     /// To be closed as soon as `output` is empty.
     pub(crate) closing: bool,

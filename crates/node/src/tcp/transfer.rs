@@ -141,6 +141,8 @@ fn receive(
     let limit = room.len().min(limit_bytes);
     let room = &mut room[..limit];
     let moved = if connection.input.is_empty() {
+        // What is behind the value may be in the buffers of an encrypted stream, of which no event tells.
+        connection.is_drained = false;
         match connection.stream.receive(room) {
             Progress::Bytes(moved) => {
                 *moved_bytes += moved as u64;

@@ -191,6 +191,8 @@ pub struct Coordinator {
     terms: Terms,
     policy: Policy,
     directory: Arc<Directory>,
+    /// Its micro-shards that nobody serves.
+    taken: Vec<MicroShard>,
     draft: Option<Draft>,
     peers: BTreeMap<ServerId, Peer>,
     /// Nodes that report and are not in the directory, and until when each counts as running.
@@ -228,6 +230,7 @@ impl Coordinator {
             follows: Follows::of(&directory),
             has_news: true,
             alive: Vec::new(),
+            taken: taken(&directory),
             directory: Arc::new(directory),
             draft: None,
             peers: BTreeMap::new(),
@@ -461,6 +464,7 @@ impl Coordinator {
     fn publish(&mut self, epoch: Epoch, effects: &mut Vec<Effect>) {
         let Some(draft) = self.draft.take_if(|draft| draft.directory.epoch() == epoch) else { return };
         let before = std::mem::replace(&mut self.directory, draft.directory);
+        self.taken = taken(&self.directory);
         self.moves.extend(draft.moves.into_iter().map(|it| (it.pull.id.micro_shard, it)));
         self.follows.begin(draft.follows);
         self.note_strangers(&before);
@@ -533,4 +537,9 @@ impl Coordinator {
         let is_same = self.peers.get(&it.to).is_some_and(|peer| peer.report.incarnation == it.incarnation);
         gives == Some(&Progress::Given) && (is_same || self.progress(it) == Some(Progress::Drained))
     }
+}
+
+/// The micro-shards that are taken from their owners.
+fn taken(directory: &Directory) -> Vec<MicroShard> {
+    directory.places().filter(|(_, place)| !place.is_serving).map(|(micro_shard, _)| micro_shard).collect()
 }

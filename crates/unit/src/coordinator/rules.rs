@@ -1,13 +1,16 @@
 //! The rules that change the directory. Each looks at the directory in force and at the nodes' reports alone; what
 //! they find is written to disk in one change, and in force after that.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use minos_rack::{MicroShard, ServerId};
 
 use super::{Coordinator, Draft, Effect, Loss, Move, Peer, follows::REST_US};
 use crate::{
-    Change, MoveId, NODES_MAX, Node, Place, Progress, Pull, Report, Standing,
+    Change, MoveId, Node, Place, Progress, Pull, Report, Standing,
     switches::{Safeguard, is_on},
 };
 
@@ -45,13 +48,8 @@ impl Coordinator {
 
     fn apply(&mut self, now_us: u64) -> (Change, Vec<Move>, Vec<(ServerId, Pull)>) {
         let mut change = Change { nodes: self.joined(), ..Change::default() };
-        let quiet = self.quiet_nodes(now_us);
-        for (micro_shard, place) in self.directory.places() {
-            // Nearly all: each report leads here, while writes may wait.
-            let is_quiet = quiet.get(place.node.0 as usize).is_some_and(|is_quiet| *is_quiet);
-            if place.is_serving && is_quiet && !self.moves.contains_key(&micro_shard) {
-                continue;
-            }
+        for micro_shard in self.open(now_us) {
+            let Some(place) = self.directory.place(micro_shard) else { continue };
             if let Some(next) = self.next_place(now_us, micro_shard, place) {
                 change.followers.extend(self.kept_copies(micro_shard, place, next));
                 change.places.insert(micro_shard, next);
@@ -68,14 +66,18 @@ impl Coordinator {
         (change, moves, follows)
     }
 
-    /// By number, whether a node's micro-shards stay where they are, but for moves.
-    fn quiet_nodes(&self, now_us: u64) -> [bool; NODES_MAX] {
-        let has_no_news = |report: &Report| report.withdrawn.is_empty() && report.lacking.is_empty();
-        std::array::from_fn(|number| {
-            let id = ServerId(number as u32);
-            let has_no_news = self.peers.get(&id).is_none_or(|peer| has_no_news(&peer.report));
-            has_no_news && !self.is_dead(now_us, id)
-        })
+    /// The micro-shards that may change their place: few, as a rule. Each report leads here, while writes may wait.
+    fn open(&self, now_us: u64) -> BTreeSet<MicroShard> {
+        let has_news = |report: &Report| !report.withdrawn.is_empty() || !report.lacking.is_empty();
+        let is_loud = |id: &ServerId| {
+            self.is_dead(now_us, *id) || self.peers.get(id).is_some_and(|peer| has_news(&peer.report))
+        };
+        let nodes = self.directory.nodes().iter().map(|node| node.id);
+        let loud: BTreeSet<_> = nodes.filter(is_loud).collect();
+        let theirs = self.directory.places().filter(|(_, place)| loud.contains(&place.node));
+        let theirs = theirs.map(|(micro_shard, _)| micro_shard);
+        let others = self.moves.keys().chain(&self.taken).copied();
+        if loud.is_empty() { others.collect() } else { others.chain(theirs).collect() }
     }
 
     /// Forgets moves that cannot end well, and those that have ended.

@@ -275,3 +275,21 @@ fn reads_wait_for_others_under_way() {
     assert_eq!(rig.said(), [LATE]);
     assert_eq!(rig.links.under_way, WAITING_MAX);
 }
+
+/// Nobody tells of the end again, and a link that others keep watched is not looked at.
+#[test]
+fn a_link_that_ends_with_its_last_reply_is_opened_again() {
+    let mut rig = Rig::new(64);
+    let set = format!("set {} 0 0 1\r\nx\r\n", rig.keys[0]);
+    rig.say(&set);
+    rig.read();
+    let mut other = rig.other.take().unwrap();
+    other.write_all(b"STORED\r\nMN\r\n").unwrap();
+    drop(other);
+    rig.pass(Duration::ZERO);
+    assert_eq!(rig.said(), ["STORED\r\n"]);
+    rig.say(&set);
+    assert!(rig.read().ends_with(&[set.as_bytes(), END_OF_FORWARD].concat()));
+    rig.reply("STORED\r\n");
+    assert_eq!(rig.said(), ["STORED\r\n"]);
+}
