@@ -53,6 +53,8 @@ impl Rig {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node");
         let listener = UnixListener::bind(&path).unwrap();
+        // Who has not called fails a test, and does not hang it.
+        listener.set_nonblocking(true).unwrap();
         let mut config = RackConfig::of_units(0, &[0, 1], MICRO_SHARDS);
         config.nodes[1].address = Address::Unix(path);
         (config.timeout, config.waiting_max) = (TIMEOUT, waiting_max);
