@@ -1,5 +1,4 @@
-//! What a node knows of each micro-shard, and which of them are open: nearly all are where the directory has them, and writes
-//! wait while a node looks at each.
+//! What a node knows of each micro-shard, and which of them are open: it looks at those alone, because writes wait meanwhile.
 
 use std::{
     collections::BTreeSet,
