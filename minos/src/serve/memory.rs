@@ -22,7 +22,7 @@ pub(super) fn open<M: Mode>(
         Some(place) => {
             let name = || format!("--region {place}");
             let (store, _) = Engine::<M>::open(config).with_context(name)?;
-            if options.hash_seed.as_ref().is_some_and(|seed| seed.number != store.hash_seed()) {
+            if options.given_seed().is_some_and(|seed| seed != store.hash_seed()) {
                 // Its own server finds it as it was.
                 store.close().with_context(name)?;
                 bail!("{}: its table hashes keys otherwise (--hash-seed): it is another server's", name());

@@ -108,7 +108,7 @@ fn serve_above_flash(
     let above = Above {
         engine: options.engine,
         has_region: options.region.is_some(),
-        hash_seed: options.hash_seed.as_ref().map(|seed| seed.number),
+        hash_seed: options.given_seed(),
         is_in_rack: server_config.rack.is_some(),
         is_managed: server_config.rack.as_ref().is_some_and(|rack| rack.managed.is_some()),
     };

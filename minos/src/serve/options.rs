@@ -205,6 +205,11 @@ impl ServeOptions {
         self.workers.unwrap_or_else(|| minos_net::allowed_cpus().len().max(1))
     }
 
+    /// The seed of the key hash, if one is given.
+    pub(crate) fn given_seed(&self) -> Option<u64> {
+        self.hash_seed.as_ref().map(|seed| seed.number)
+    }
+
     /// The configurations of server and store.
     ///
     /// # Errors
@@ -399,15 +404,15 @@ impl ServeOptions {
         config.buffer_bytes_max = self.buffer_memory.map(|size| size.0);
         config.chain_buckets_max = self.chain_max as usize;
         config.prefetch_depth = self.prefetch_depth as usize;
-        config.hash_seed = self.hash_seed.as_ref().map_or_else(random_seed, |seed| seed.number);
+        config.hash_seed = self.given_seed().unwrap_or_else(random_seed);
         config
     }
 }
 
 /// The seed of the key hash, as given or from a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct HashSeed {
-    pub(crate) number: u64,
+    number: u64,
     file: Option<PathBuf>,
 }
 

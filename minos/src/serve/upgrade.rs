@@ -76,13 +76,12 @@ impl Upgrade {
     /// Refuses options with which the region cannot be opened.
     fn check_region(&self, next: &ServeOptions, asked: &StoreConfig) -> anyhow::Result<()> {
         let (_, made) = self.options.configs()?;
-        let seed = |options: &ServeOptions| options.hash_seed.as_ref().map(|seed| seed.number);
         let changes = [
             ("engine", self.options.engine != next.engine),
             ("flash", self.options.flash.flash.is_some() != next.flash.flash.is_some()),
             ("memory", made.memory_bytes != asked.memory_bytes),
             ("partitions", made.partitions != asked.partitions),
-            ("hash-seed", seed(&self.options) != seed(next)),
+            ("hash-seed", self.options.given_seed() != next.given_seed()),
             ("large-reserve", made.large_bytes_min != asked.large_bytes_min),
         ];
         let changed = changes.iter().find(|(_, has_changed)| *has_changed);

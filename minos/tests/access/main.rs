@@ -415,7 +415,7 @@ fn a_file_that_is_of_no_use_is_refused() {
 #[test]
 fn a_seed_that_others_may_read_brings_a_warning() {
     use std::os::unix::fs::PermissionsExt;
-    let file = tempfile::NamedTempFile::new().unwrap();
+    let file = NamedTempFile::new().unwrap();
     std::fs::write(file.path(), "7\n").unwrap();
     let warning = format!("--hash-seed: other users may read it path={}", file.path().display());
     for (mode, is_warned_of) in [(0o600, false), (0o640, true)] {

@@ -240,8 +240,8 @@ impl Coordinator {
         let mut begun: Vec<Move> = Vec::new();
         let wished: Vec<_> = self.wished.drain(..).collect();
         let is_changing = self.directory.nodes().iter().any(|node| node.standing != Standing::Member);
-        let places = self.directory.places().filter(|_| is_changing);
-        let due: Vec<_> = places.filter_map(|(it, place)| self.due(it, place)).collect();
+        let due = || self.directory.places().filter_map(|(it, place)| self.due(it, place)).collect();
+        let due: Vec<_> = if is_changing { due() } else { Vec::new() };
         let count = wished.len();
         for (index, (micro_shard, to)) in wished.into_iter().chain(due).enumerate() {
             let is_free = !change.places.contains_key(&micro_shard)
