@@ -83,7 +83,7 @@ impl Directory {
 
     /// The bytes with the places that differ from the usual ones.
     fn encode_overrides(&self, differs: impl Fn(&Place, &Place) -> bool) -> Vec<u8> {
-        let usual = self.targets.iter().copied().map(Place::first);
+        let usual = self.ring.targets.iter().copied().map(Place::first);
         let overrides: Vec<_> =
             self.places().zip(usual).filter(|((_, place), usual)| differs(place, usual)).collect();
         let counts = [self.nodes.len(), overrides.len()].map(|count| count as u32);
@@ -145,7 +145,7 @@ impl Directory {
         let overrides = rest.at_most(micro_shards.count(), "too many overrides")?;
         let nodes: Vec<Node> = (0..nodes).map(|_| rest.node()).collect::<Result<_, _>>()?;
         super::are_nodes_valid(&nodes)?;
-        let mut directory = Self::with_placement(epoch, micro_shards, copies, nodes)?;
+        let mut directory = Self::on_ring(epoch, micro_shards, copies, nodes)?;
         let mut after = 0;
         for _ in 0..overrides {
             let (micro_shard, place) = rest.place()?;

@@ -1,6 +1,7 @@
 //! Nodes, and the place of every micro-shard.
 
 pub(crate) mod bytes;
+mod ring;
 #[cfg(test)]
 mod tests;
 
@@ -10,8 +11,9 @@ use std::{
 };
 
 use minos_base::KeyHash;
-use minos_rack::{MicroShard, MicroShards, Placement, ServerId, UnitId, VIRTUAL_NODES};
+use minos_rack::{MicroShard, MicroShards, ServerId, UnitId};
 
+use self::ring::Ring;
 use crate::{Epoch, bytes::BadBytes};
 
 pub use self::bytes::Shown;
@@ -135,11 +137,7 @@ pub struct Directory {
     /// By number.
     nodes: Vec<Node>,
     /// Of the nodes that stay.
-    placement: Arc<Placement>,
-    /// Where each micro-shard belongs by the ring.
-    targets: Arc<[ServerId]>,
-    /// Where its copies belong, that of `targets` included: as many for each micro-shard as there may be.
-    holders: Arc<[ServerId]>,
+    ring: Arc<Ring>,
     places: Vec<Place>,
     /// Of the micro-shards that have some.
     followers: BTreeMap<MicroShard, Vec<Follower>>,
@@ -152,7 +150,7 @@ impl Directory {
     /// A number is out of bounds, a node is there twice, or none stays.
     pub fn new(micro_shards: MicroShards, copies: u32, nodes: Vec<Node>) -> Result<Self, BadDirectory> {
         const FIRST: Epoch = 1;
-        Self::with_placement(FIRST, micro_shards, copies, nodes)
+        Self::on_ring(FIRST, micro_shards, copies, nodes)
     }
 
     /// The directory of the next epoch. A place of `change` gets that epoch.
@@ -166,7 +164,7 @@ impl Directory {
             let (nodes, copies) =
                 (change.nodes.unwrap_or_else(|| self.nodes.clone()), change.copies.unwrap_or(self.copies));
             let (places, followers) = (self.places.clone(), self.followers.clone());
-            Self { places, followers, ..Self::with_placement(epoch, self.micro_shards(), copies, nodes)? }
+            Self { places, followers, ..Self::on_ring(epoch, self.micro_shards(), copies, nodes)? }
         } else {
             Self { epoch, ..self.clone() }
         };
@@ -275,14 +273,15 @@ impl Directory {
     pub fn wanted(&self, micro_shard: MicroShard) -> impl Iterator<Item = ServerId> + '_ {
         let unit = |id| self.node(id).map(|node| node.unit);
         let owner = self.place(micro_shard).and_then(|place| unit(place.node));
-        let count = self.holders.len() / self.targets.len();
-        let holders = self.holders.iter().skip(micro_shard.0 as usize * count).take(count);
+        let Ring { targets, holders, .. } = &*self.ring;
+        let count = holders.len() / targets.len();
+        let holders = holders.iter().skip(micro_shard.0 as usize * count).take(count);
         holders.copied().filter(move |id| unit(*id) != owner).take(self.copies as usize - 1)
     }
 
     /// How many micro-shards there are.
     pub fn micro_shards(&self) -> MicroShards {
-        self.placement.micro_shards()
+        self.ring.micro_shards
     }
 
     /// The nodes, by number.
@@ -326,11 +325,11 @@ impl Directory {
 
     /// Where a micro-shard belongs by the ring of the nodes that stay.
     pub fn target(&self, micro_shard: MicroShard) -> Option<ServerId> {
-        self.targets.get(micro_shard.0 as usize).copied()
+        self.ring.targets.get(micro_shard.0 as usize).copied()
     }
 
     /// A directory in which each micro-shard is where the ring puts it.
-    fn with_placement(
+    fn on_ring(
         epoch: Epoch,
         micro_shards: MicroShards,
         copies: u32,
@@ -344,20 +343,10 @@ impl Directory {
         if copies > COPIES_MAX {
             return Err(BadDirectory("copies"));
         }
-        let placement = Placement::new(micro_shards, VIRTUAL_NODES);
-        let mut placement =
-            placement.and_then(|it| it.with_copies(copies)).map_err(|_| BadDirectory("copies"))?;
         let staying = nodes.iter().filter(|node| node.standing != Standing::Leaving);
-        let added = placement.add_all(staying.map(|node| (node.id, node.unit)));
-        added.map_err(|_| BadDirectory("a node is there twice"))?;
-        let targets: Option<Arc<[_]>> = placement.owners().into_iter().collect();
-        let targets = targets.ok_or(BadDirectory("no node stays"))?;
-        let places = targets.iter().copied().map(Place::first).collect();
-        // A copy for each unit, if there are so few.
-        let holders = placement.micro_shards().iter().filter(|_| copies > 1);
-        let holders = holders.flat_map(|it| placement.replicas(it).collect::<Vec<_>>()).collect();
-        let (placement, followers) = (Arc::new(placement), BTreeMap::new());
-        Ok(Self { epoch, copies, nodes, placement, targets, holders, places, followers })
+        let ring = Ring::of(micro_shards, copies, staying.map(|node| (node.id, node.unit)))?;
+        let places = ring.targets.iter().copied().map(Place::first).collect();
+        Ok(Self { epoch, copies, nodes, ring, places, followers: BTreeMap::new() })
     }
 
     fn are_places_valid(&self) -> Result<(), BadDirectory> {

@@ -1,8 +1,7 @@
 //! One run: nodes, a coordinator, clients, a network, and what goes wrong.
 
 use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
 
@@ -196,8 +195,8 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) random: StdRng,
     pub(super) now_us: u64,
-    events: BinaryHeap<Reverse<(u64, u64)>>,
-    bodies: BTreeMap<u64, Event>,
+    /// By time, then in the order in which they were scheduled.
+    events: BTreeMap<(u64, u64), Box<Event>>,
     next_event: u64,
     pub(super) hosts: BTreeMap<ServerId, Host>,
     pub(super) control: Control,
@@ -264,8 +263,7 @@ impl World {
             plan,
             random,
             now_us: 0,
-            events: BinaryHeap::new(),
-            bodies: BTreeMap::new(),
+            events: BTreeMap::new(),
             next_event: 0,
             hosts,
             control,
@@ -292,9 +290,8 @@ impl World {
         self.after(30_000, Event::Evict);
         self.after(HEALED_US, Event::Heal);
         self.lose_one();
-        while let Some(Reverse((at_us, number))) = self.events.pop() {
+        while let Some(((at_us, _), event)) = self.events.pop_first() {
             self.now_us = at_us;
-            let event = self.bodies.remove(&number).expect("an event for each number");
             if self.final_reads.len() == KEYS {
                 break;
             }
@@ -307,7 +304,7 @@ impl World {
             if at_us > END_US {
                 return Err(format!("only {:?} are read after the faults", self.final_reads));
             }
-            self.take(event);
+            self.take(*event);
         }
         self.check()
     }
@@ -335,8 +332,7 @@ impl World {
     }
 
     fn at(&mut self, at_us: u64, event: Event) {
-        self.events.push(Reverse((at_us, self.next_event)));
-        self.bodies.insert(self.next_event, event);
+        self.events.insert((at_us, self.next_event), Box::new(event));
         self.next_event += 1;
     }
 
