@@ -1,10 +1,11 @@
-//! `minos serve --port dpdk` and `minos bench` in two processes, over memif.
+//! `minos serve --port memif` and `minos bench` in two processes; the same with DPDK's memif at the server.
 
-#![cfg(all(feature = "lab", feature = "dpdk"))]
+#![cfg(feature = "lab")]
 
 use std::{
     path::Path,
     process::{Command, Output},
+    sync::{Mutex, MutexGuard, PoisonError},
 };
 
 use minos_testkit::Server;
@@ -13,15 +14,53 @@ use serde_json::Value;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_minos");
 const ADDRESS: &str = "10.0.0.1:11311";
 
+/// Servers and drivers spin: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Servers whose other end a client of ours can be.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Ours,
+    #[cfg(feature = "dpdk")]
+    Dpdk,
+}
+
+impl Kind {
+    const ALL: &[Self] = &[
+        Self::Ours,
+        #[cfg(feature = "dpdk")]
+        Self::Dpdk,
+    ];
+
+    fn options(self, path: &Path) -> [String; 2] {
+        match self {
+            Self::Ours => ["--port=memif".to_owned(), format!("--memif={}", path.display())],
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk => ["--port=dpdk".to_owned(), format!("--dpdk-device=memif:{}", path.display())],
+        }
+    }
+
+    fn large_queues(self) -> &'static str {
+        match self {
+            Self::Ours => "--memif-large-queues",
+            #[cfg(feature = "dpdk")]
+            Self::Dpdk => "--dpdk-large-queues",
+        }
+    }
+}
+
 /// Workers that share processors with the driver, spinning: patience instead of speed.
-fn serve(options: &[&str]) -> Server {
+fn serve(kind: Kind, options: &[&str]) -> Server {
     let server = Server::start(Path::new(PROGRAM), |port, folder| {
-        let device = format!("--dpdk-device=memif:{}", folder.join("memif").display());
+        let [kind, path] = kind.options(&folder.join("memif"));
         let memcached = format!("--memcached=127.0.0.1:{port}");
         let fixed =
             ["serve", "--memory=256m", "--engine=store", "--pin=off", "--native", ADDRESS, "--allow-public"];
-        let dpdk = ["--port=dpdk", "--poll=busy", &device, &memcached];
-        [&fixed[..], &dpdk, options].concat().into_iter().map(str::to_owned).collect()
+        let chosen = [&kind[..], "--poll=busy", &path, &memcached];
+        [&fixed[..], &chosen, options].concat().into_iter().map(str::to_owned).collect()
     });
     server.unwrap_or_else(|error| panic!("{error}"))
 }
@@ -62,10 +101,12 @@ fn has_large(report: &Value) -> bool {
 /// Requests one by one and as vectors, one client after another.
 #[test]
 fn one_worker_serves_every_width() {
-    for options in [&["--workers=1"][..], &["--workers=1", "--dpdk-large-queues"]] {
-        let server = serve(options);
+    let _alone = alone();
+    for (kind, separates_large) in Kind::ALL.iter().flat_map(|kind| [(*kind, false), (*kind, true)]) {
+        let options = ["--workers=1", kind.large_queues()];
+        let server = serve(kind, &options[..if separates_large { 2 } else { 1 }]);
         for width in ["1", "32"] {
-            let load = ["--rate=300", "--multiget", width, "--connections=2"];
+            let load = ["--rate=100", "--multiget", width, "--connections=2"];
             let report = report(&server, 2, &load);
             assert!(has_large(&report), "{report}");
         }
@@ -75,13 +116,15 @@ fn one_worker_serves_every_width() {
 
 #[test]
 fn vectors_arrive_at_their_workers_whichever_queue_they_go_to() {
-    for options in [&["--workers=2"][..], &["--workers=2", "--native-single-port"]] {
-        let server = serve(options);
+    let _alone = alone();
+    let options = [&["--workers=2"][..], &["--workers=2", "--native-single-port"]];
+    for (kind, options) in Kind::ALL.iter().flat_map(|kind| options.map(|options| (*kind, options))) {
+        let server = serve(kind, options);
         for queue_by in ["random", "key"] {
             report(
                 &server,
                 4,
-                &["--rate=200", "--multiget=8", "--connections=3", "--threads=2", "--queue-by", queue_by],
+                &["--rate=100", "--multiget=8", "--connections=3", "--threads=2", "--queue-by", queue_by],
             );
         }
     }
@@ -89,17 +132,20 @@ fn vectors_arrive_at_their_workers_whichever_queue_they_go_to() {
 
 #[test]
 fn what_cannot_be_reached_is_said() {
-    let server = serve(&["--workers=1"]);
+    let _alone = alone();
+    let server = serve(Kind::Ours, &["--workers=1", "--sandbox"]);
     // Another address than the server's.
     let path = server.folder().join("memif");
     for (target, reason) in [
         (format!("minos+memif://10.0.0.9:11311{}", path.display()), "nobody has this address"),
-        ("minos+memif://10.0.0.1:11311/nowhere/memif".to_owned(), "DPDK cannot"),
+        ("minos+memif://10.0.0.1:11311/nowhere/memif".to_owned(), "No such file"),
+        (format!("minos+memif://{ADDRESS}{}?queues=4", path.display()), "fewer queues"),
     ] {
         let output = Command::new(PROGRAM).args(["bench", "--target", &target]).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && said.contains(reason), "{target}: {said}");
     }
-    let output = Command::new(PROGRAM).args(["serve", "--native", ADDRESS, "--port=dpdk"]).output().unwrap();
+    let arguments = ["serve", "--native", ADDRESS, "--port=memif", "--memif=/run/memif"];
+    let output = Command::new(PROGRAM).args(arguments).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("--poll busy"));
 }

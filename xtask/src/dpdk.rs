@@ -19,7 +19,7 @@ pub(crate) fn test(totals: &mut Totals) -> anyhow::Result<()> {
         setup::install_packages(&["dpdk-dev", "pkg-config"])?;
     }
     ensure!(is_there(), "DPDK WAS NOT TESTED: pkg-config finds no libdpdk of at least 22.11");
-    for package in ["minos-net", "minos-node", "minos-workload", "minos"] {
+    for package in ["minos-net", "minos"] {
         let check = [&["clippy", "-p", package, "--all-targets"], &FEATURE[..], &["--", "-D", "warnings"]];
         run(&mut cargo(&check.concat()))?;
     }

@@ -15,7 +15,7 @@ use crate::{
 
 /// Test targets that take too long for the quick tier, by name: with them it would take longer than three minutes, or
 /// eight with its build. A new target belongs to the quick tier.
-const LONG: [&str; 21] = [
+const LONG: [&str; 22] = [
     "above_flash",
     "bench_inproc",
     "defects",
@@ -24,6 +24,7 @@ const LONG: [&str; 21] = [
     "flash_kills",
     "idle",
     "kill",
+    "memif",
     "modes",
     "native_simulation",
     "power",

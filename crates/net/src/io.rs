@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::{Epoll, KernelPort, Poller, Port, PortOptions};
+use crate::{Epoll, HostPort, Poller, Port, PortOptions};
 
 /// Opens the transports of a server, which are chosen once when it is compiled.
 pub trait Io: Send + Sync + 'static {
@@ -24,19 +24,19 @@ pub trait Io: Send + Sync + 'static {
     fn ports(&self, wanted: &PortOptions) -> io::Result<Vec<Self::Port>>;
 }
 
-/// The kernel's transports.
+/// The kernel's transports, and memory shared with another process.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel;
 
 impl Io for Kernel {
     type Poller = Epoll;
-    type Port = KernelPort;
+    type Port = HostPort;
 
     fn poller(&self) -> io::Result<Epoll> {
         Epoll::open()
     }
 
-    fn ports(&self, wanted: &PortOptions) -> io::Result<Vec<KernelPort>> {
-        KernelPort::open_all(wanted)
+    fn ports(&self, wanted: &PortOptions) -> io::Result<Vec<HostPort>> {
+        HostPort::open_all(wanted)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Port, PortFacts, PortOptions, Way,
+    Port, PortFacts, PortOptions, Source, Way,
     udp::{Message, ReceiveBurst, Sent, TransmitBurst, UdpPort},
     xdp::{CardBurst, CardCounts, CardPort, Fate},
 };
@@ -38,7 +38,7 @@ impl KernelPort {
     pub fn open_all(wanted: &PortOptions) -> io::Result<Vec<Self>> {
         let sockets = UdpPort::open_all(wanted)?;
         let (cards, refusal) =
-            if wanted.from_card { open_at_card(&sockets, wanted) } else { (Vec::new(), None) };
+            if wanted.source == Source::Card { open_at_card(&sockets, wanted) } else { (Vec::new(), None) };
         let mut cards = cards.into_iter();
         let port = |udp| Self { card: cards.next(), udp, refusal: refusal.clone() };
         Ok(sockets.into_iter().map(port).collect())

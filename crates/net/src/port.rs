@@ -7,12 +7,12 @@ use std::{
 };
 
 use crate::{
-    CardCounts, CardFacts,
+    CardCounts, CardFacts, MemifFacts, MemifOptions,
     udp::{Message, Sent, TransmitBurst},
 };
 
 /// The ports of a server to open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortOptions {
     /// Address of the first port; port 0 takes free ones.
     pub address: SocketAddr,
@@ -23,8 +23,20 @@ pub struct PortOptions {
     pub shares_address: bool,
     /// Bytes requested for each receive buffer.
     pub receive_buffer_bytes: usize,
-    /// True to take datagrams from the queues of the card that has the address, where that can be.
-    pub from_card: bool,
+    /// Where datagrams come from.
+    pub source: Source,
+}
+
+/// Where the datagrams of a server come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// UDP sockets.
+    #[default]
+    Sockets,
+    /// The queues of the card that has the address (AF_XDP), where that can be.
+    Card,
+    /// A process that shares memory with this one.
+    Memif(MemifOptions),
 }
 
 /// The way of most datagrams.
@@ -37,6 +49,8 @@ pub enum Way {
     Card(CardFacts),
     /// UDP sockets, although the card's queues were asked for; the reason.
     Refused(String),
+    /// Memory that another process shares.
+    Memif(MemifFacts),
     /// A device of DPDK.
     Dpdk(DpdkFacts),
 }

@@ -1,6 +1,6 @@
 //! GETs a second that one core serves by the native protocol over memif.
 //!
-//! `cargo bench -p minos-node --features dpdk --bench native_memif -- [--width N] [--items N] [--window N] [--seconds N]
+//! `cargo bench -p minos-node --bench native_memif -- [--width N] [--items N] [--window N] [--seconds N]
 //! [--cpus A,B]`
 //!
 //! A client must not be slower than the server. This one composes its requests once, with the client's core, which compares
@@ -22,9 +22,7 @@ use minos_base::{Clock, SizeClass};
 use minos_client::{Config, OPERATIONS_MAX, Outcome, Request, Verb, core::Core};
 use minos_engine::{Engine, ItemMeta, Put, StoreConfig, StoreMode};
 use minos_net::{
-    Port, PortOptions,
-    dpdk::{Dpdk, DpdkBurst, DpdkDevice, DpdkOptions, DpdkPort, Side},
-    pin_to,
+    MemifBurst, MemifOptions, MemifPort, Port, PortOptions, Side, Source, pin_to,
     udp::{BURST_MESSAGES, TRAIN_SEGMENTS_MAX, TransmitBurst},
 };
 use minos_node::{
@@ -107,22 +105,22 @@ fn main() -> ExitCode {
     )
 }
 
-fn device(path: &Path, side: Side) -> DpdkOptions {
-    DpdkOptions { device: DpdkDevice::Memif(path.to_owned()), side, arguments: Vec::new() }
+fn memif(path: &Path, side: Side) -> MemifOptions {
+    MemifOptions { path: path.to_owned(), side }
 }
 
-fn ports(path: &Path, side: Side, address: (Ipv4Addr, u16), count: usize) -> io::Result<Vec<DpdkPort>> {
+fn ports(path: &Path, side: Side, address: (Ipv4Addr, u16), count: usize) -> io::Result<Vec<MemifPort>> {
     let wanted = PortOptions {
         address: address.into(),
         count,
         shares_address: false,
         receive_buffer_bytes: BUFFER_BYTES,
-        from_card: false,
+        source: Source::Sockets,
     };
-    DpdkPort::open_all(&device(path, side), &wanted)
+    MemifPort::open_all(&memif(path, side), &wanted)
 }
 
-fn client_port(path: &Path) -> io::Result<DpdkPort> {
+fn client_port(path: &Path) -> io::Result<MemifPort> {
     let ports = ports(path, Side::Client { queues: PORTS }, (CLIENT, CLIENT_PORT), 1)?;
     ports.into_iter().next().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
@@ -153,10 +151,10 @@ fn serve(path: &Path, plan: &Plan) -> io::Result<()> {
     let mut config = ServerConfig::new(1);
     let mut native = NativeConfig::new((SERVER, PORT).into());
     native.receive_buffer_bytes = BUFFER_BYTES;
+    native.source = Source::Memif(memif(path, Side::Server { separates_large: false }));
     (config.native, config.poll, config.pin) = (Some(native), PollMode::Busy, false);
     let store = filled(plan.items, &config.clock)?;
-    let io = Dpdk(device(path, Side::Server { separates_large: false }));
-    let _server = Server::start_over(&io, config, store).map_err(io::Error::other)?;
+    let _server = Server::start(config, store).map_err(io::Error::other)?;
     println!("serving");
     loop {
         std::thread::park();
@@ -198,7 +196,7 @@ struct Requests {
 
 impl Requests {
     /// Composes them, sends each once and compares the values that come. Calls `serve` while it waits.
-    fn compose(port: &DpdkPort, plan: &Plan, mut serve: impl FnMut() -> io::Result<()>) -> io::Result<Self> {
+    fn compose(port: &MemifPort, plan: &Plan, mut serve: impl FnMut() -> io::Result<()>) -> io::Result<Self> {
         let begun = Instant::now();
         let now_ns = || begun.elapsed().as_nanos() as u64;
         let config = Config::new().timeout(PATIENCE).operations_max(OPERATIONS_MAX);
@@ -227,7 +225,7 @@ impl Requests {
                 port.send(&mut trains);
                 serve()?;
                 port.receive_at_most(&mut burst, BURST_MESSAGES)?;
-                for message in DpdkPort::messages(&mut burst) {
+                for message in MemifPort::messages(&mut burst) {
                     core.receive(message.peer, message.bytes, message.segment_bytes, now_ns());
                 }
                 core.on_timer(now_ns());
@@ -274,9 +272,9 @@ struct Round {
 
 impl Round {
     /// Counts the replies of a burst.
-    fn count(&mut self, burst: &mut DpdkBurst) -> usize {
+    fn count(&mut self, burst: &mut MemifBurst) -> usize {
         let before = self.replies;
-        for message in DpdkPort::messages(burst) {
+        for message in MemifPort::messages(burst) {
             for datagram in message.bytes.chunks(message.segment_bytes) {
                 let Ok(header) = Header::parse(datagram) else { continue };
                 if header.kind == Kind::Reply {
@@ -296,7 +294,7 @@ fn is_hit(reply: &minos_proto::native::ReplyRecord<'_>) -> bool {
     reply.status == Status::Ok && reply.value.len() == key(0).len()
 }
 
-fn round(port: &DpdkPort, plan: &Plan, requests: &Requests) -> io::Result<Round> {
+fn round(port: &MemifPort, plan: &Plan, requests: &Requests) -> io::Result<Round> {
     let (mut burst, mut trains) = (port.burst(), TransmitBurst::new());
     let (mut at, mut under_way, mut round, mut before) = (0, 0, Round::default(), 0);
     let (begun, time) = (Instant::now(), Duration::from_secs(plan.seconds));
@@ -335,9 +333,9 @@ fn round(port: &DpdkPort, plan: &Plan, requests: &Requests) -> io::Result<Round>
 
 /// The server's part of the protocol, and its port.
 struct Site {
-    ports: Vec<DpdkPort>,
+    ports: Vec<MemifPort>,
     worker: NativeWorker<'static, StoreMode>,
-    burst: DpdkBurst,
+    burst: MemifBurst,
     egress: PortEgress,
 }
 
@@ -392,7 +390,7 @@ impl Site {
         let Self { ports, worker, burst, egress } = self;
         let now = Instant::now();
         if ports[0].receive_at_most(burst, BURST_MESSAGES)? > 0 {
-            let messages = DpdkPort::messages(burst).map(|message| {
+            let messages = MemifPort::messages(burst).map(|message| {
                 let bytes: &[u8] = message.bytes;
                 (message.peer, bytes, message.segment_bytes)
             });

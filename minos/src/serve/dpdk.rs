@@ -51,7 +51,10 @@ impl DpdkArgs {
     /// There is no device, or this program was built without DPDK.
     #[cfg(feature = "dpdk")]
     pub(super) fn transports(&self) -> anyhow::Result<Transports> {
-        use minos_net::dpdk::{Dpdk, DpdkOptions, Side};
+        use minos_net::{
+            Side,
+            dpdk::{Dpdk, DpdkOptions},
+        };
 
         let Some(device) = &self.dpdk_device else {
             anyhow::bail!("--port dpdk: which device? See --dpdk-device")

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use anyhow::bail;
 use clap::Args;
 use minos_base::SizeText;
-use minos_net::Address;
+use minos_net::{Address, MemifOptions, Side, Source};
 use minos_node::{config::NativeConfig, settings::parse_time};
 
 use super::{
@@ -23,10 +23,16 @@ pub(crate) struct NativeOptions {
     #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:11311")]
     pub(crate) native: Option<Address>,
     /// How native datagrams come: through UDP sockets, or straight from the queues of the card that has the address
-    /// (AF_XDP). That needs privileges and a driver; without them the server says why and uses sockets. Or through DPDK,
-    /// from a device that the server has for itself
+    /// (AF_XDP). That needs privileges and a driver; without them the server says why and uses sockets. Or by memory that a
+    /// process beside this one shares (memif). Or through DPDK, from a device that the server has for itself
     #[arg(long, value_enum, default_value_t = NativePort::Udp)]
     port: NativePort,
+    /// With --port memif: the socket where one process connects, which is made there for this user alone
+    #[arg(long, value_name = "PATH")]
+    memif: Option<PathBuf>,
+    /// With --port memif: queues of their own for large replies [default: off]
+    #[arg(long, value_enum, num_args = 0..=1, default_missing_value = "on", value_name = "on|off")]
+    memif_large_queues: Option<Switch>,
     #[command(flatten)]
     dpdk: DpdkArgs,
     /// One port for all queues: the kernel picks the socket by the queue that a datagram names
@@ -93,7 +99,7 @@ impl NativeOptions {
             file.map(|path| read_all("--native-secret-file", path)).transpose()?.unwrap_or_default();
         Ok(Some(NativeConfig {
             single_port: self.native_single_port == Switch::On,
-            from_card: self.port == NativePort::Xdp,
+            source: self.source()?,
             datagram_bytes: self.native_datagram,
             window: self.native_window,
             transfers_per_source: self.native_transfers,
@@ -111,6 +117,27 @@ impl NativeOptions {
         }))
     }
 
+    /// Where datagrams come from, but for `--port dpdk`.
+    fn source(&self) -> anyhow::Result<Source> {
+        let separates_large = self.memif_large_queues == Some(Switch::On);
+        match (self.port, &self.memif) {
+            (NativePort::Memif, Some(path)) => {
+                Ok(Source::Memif(MemifOptions { path: path.clone(), side: Side::Server { separates_large } }))
+            }
+            (NativePort::Memif, None) => bail!("--port memif: where do processes connect? See --memif"),
+            _ if self.memif.is_some() || self.memif_large_queues.is_some() => {
+                bail!("--memif and --memif-large-queues go with --port memif only")
+            }
+            (NativePort::Xdp, None) => Ok(Source::Card),
+            _ => Ok(Source::Sockets),
+        }
+    }
+
+    /// True if nothing wakes a worker whose datagrams come so.
+    pub(super) fn wakes_nobody(&self) -> bool {
+        matches!(self.port, NativePort::Memif | NativePort::Dpdk)
+    }
+
     /// True for `--port dpdk`.
     pub(super) fn is_dpdk(&self) -> bool {
         self.port == NativePort::Dpdk
@@ -123,7 +150,9 @@ impl NativeOptions {
     pub(super) fn transports(&self) -> anyhow::Result<Transports> {
         match self.port {
             NativePort::Dpdk => self.dpdk.transports(),
-            NativePort::Udp | NativePort::Xdp => self.dpdk.refuse().map(|()| Transports::Kernel),
+            NativePort::Udp | NativePort::Xdp | NativePort::Memif => {
+                self.dpdk.refuse().map(|()| Transports::Kernel)
+            }
         }
     }
 
@@ -165,7 +194,7 @@ mod tests {
         let arguments =
             ["--native", "127.0.0.1:0", "--native-single-port", "--native-transfer-memory=1m", "--port=xdp"];
         let config = config(&arguments).unwrap().unwrap();
-        assert!(config.single_port && config.from_card);
+        assert!(config.single_port && config.source == Source::Card);
         assert_eq!(config.transfer_memory_bytes, Some(1 << 20));
         assert_eq!((config.datagram_bytes, config.window), (8192, 32));
     }
@@ -179,7 +208,7 @@ mod tests {
     #[test]
     fn nothing_is_served_unless_asked() {
         assert!(config(&[]).unwrap().is_none());
-        for port in ["xdp", "dpdk"] {
+        for port in ["xdp", "memif", "dpdk"] {
             let error = config(&[&format!("--port={port}")]).unwrap_err().to_string();
             assert!(error.contains("--native") && error.contains(port), "{error}");
         }
@@ -200,6 +229,18 @@ mod tests {
         let without_device = transports(&["--port=dpdk"]).unwrap_err().to_string();
         let asked = if cfg!(feature = "dpdk") { "--dpdk-device" } else { "feature dpdk" };
         assert!(without_device.contains(asked), "{without_device}");
+    }
+
+    #[test]
+    fn a_memif_has_a_path_and_nothing_else_does() {
+        let with = |arguments: &[&str]| config(&[&["--native=10.0.0.1:11311"], arguments].concat());
+        let config = with(&["--port=memif", "--memif=/run/memif", "--memif-large-queues"]).unwrap().unwrap();
+        let side = Side::Server { separates_large: true };
+        assert_eq!(config.source, Source::Memif(MemifOptions { path: "/run/memif".into(), side }));
+        assert!(with(&["--port=memif"]).unwrap_err().to_string().contains("--memif"));
+        for option in ["--memif=/run/memif", "--memif-large-queues"] {
+            assert!(with(&[option]).unwrap_err().to_string().contains("--port memif"));
+        }
     }
 
     #[test]

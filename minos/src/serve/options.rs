@@ -275,8 +275,8 @@ impl ServeOptions {
                  --access crcw with --region",
             ),
             (
-                self.native.is_dpdk() && self.poll != PollMode::Busy,
-                "--port dpdk: a device of DPDK wakes nobody, so that workers may not sleep; use --poll busy",
+                self.native.wakes_nobody() && self.poll != PollMode::Busy,
+                "--port memif and dpdk wake nobody, so that workers may not sleep; use --poll busy",
             ),
             (
                 self.native.is_dpdk() && self.security.is_sandboxed(),

@@ -21,6 +21,7 @@ pub(crate) enum Switch {
 pub(crate) enum NativePort {
     Udp,
     Xdp,
+    Memif,
     Dpdk,
 }
 

@@ -1,11 +1,9 @@
 //! The state that all ports at a device share.
 
 use std::{
-    fs::{self, File},
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
-    os::unix::fs::FileTypeExt,
-    path::{Path, PathBuf},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    path::Path,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
@@ -13,23 +11,21 @@ use std::{
 };
 
 use minos_sync::Ring;
-use rustix::{
-    fs::{FlockOperation, flock},
-    io::Errno,
-};
 
 use super::{
     DpdkDevice, DpdkOptions,
     device::Device,
     eal, opened,
     port::Held,
-    steering::{Link, Side, Steering},
+    steering::{Link, Steering},
     sys::Wanted,
 };
 use crate::{
-    DpdkFacts, PortOptions,
-    frame::{Datagram, Mac, packet_bytes},
+    DpdkFacts, PortOptions, Side,
+    frame::{Mac, packet_bytes},
     neighbours::{Neighbours, Recent},
+    row::Row,
+    socket_file::SocketFile,
 };
 
 /// Datagrams that wait for a port because another port's queue received them.
@@ -41,10 +37,6 @@ const PACKETS_HELD: u32 = 4096;
 const FRAME_BYTES: usize = 2048 + 64;
 /// Fewest and most packets of a queue; both powers of two.
 const DESCRIPTORS: [usize; 2] = [256, 8192];
-/// The first UDP port if none is asked for.
-const FIRST_PORT: u16 = 49_152;
-/// Bytes before the queue's number in a payload, which names the port where all share an address.
-const QUEUE_AT: usize = 6;
 /// Hardware addresses of the two sides of a memif, which are administered locally.
 const MEMIF_MACS: [&str; 2] = ["02:4d:69:6e:6f:01", "02:4d:69:6e:6f:02"];
 
@@ -57,24 +49,15 @@ pub(super) struct Host {
     pub(super) steering: Steering,
     pub(super) receive_buffer_bytes: usize,
     pub(super) options: DpdkOptions,
-    first: SocketAddrV4,
-    /// True if payloads name the port.
-    shares_address: bool,
+    pub(super) row: Row,
     /// The address that was asked for last, or 0.
     asked_for: AtomicU32,
     _socket: Option<SocketFile>,
 }
 
-/// The port of a datagram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum To {
-    Port(usize),
-    Nobody,
-}
-
 impl Host {
     pub(super) fn open(options: &DpdkOptions, wanted: &PortOptions) -> io::Result<Self> {
-        let first = first_address(wanted)?;
+        let row = Row::of(wanted)?;
         let link = options.device.link();
         let [receive_queues, send_queues] = Steering::wanted(link, options.side, wanted.count);
         let [least, most] = DESCRIPTORS;
@@ -105,8 +88,7 @@ impl Host {
             steering,
             receive_buffer_bytes: descriptors * FRAME_BYTES,
             options: options.clone(),
-            first,
-            shares_address: wanted.shares_address,
+            row,
             asked_for: AtomicU32::new(0),
             device,
             _socket: socket,
@@ -115,32 +97,9 @@ impl Host {
         Ok(host)
     }
 
-    /// The address of a port.
-    pub(super) fn address(&self, number: usize) -> SocketAddrV4 {
-        let offset = if self.shares_address { 0 } else { number as u16 };
-        SocketAddrV4::new(*self.first.ip(), self.first.port() + offset)
-    }
-
     /// The queues that a port looks at.
     pub(super) fn receive_queues(&self, number: usize) -> impl Iterator<Item = usize> + use<> {
-        self.steering.receive_queues(number, self.first.port() + number as u16)
-    }
-
-    /// The port that a datagram in `frame` is for.
-    pub(super) fn port_of(&self, datagram: &Datagram, frame: &[u8]) -> To {
-        let to = datagram.to.address;
-        let is_here = to.ip() == IpAddr::V4(*self.first.ip()) && datagram.to.mac == self.device.mac();
-        let offset = usize::from(to.port().wrapping_sub(self.first.port()));
-        let number = if self.shares_address {
-            let queue = frame[datagram.payload.clone()].get(QUEUE_AT..QUEUE_AT + 2);
-            queue.filter(|_| offset == 0).map(|queue| usize::from(u16::from_le_bytes([queue[0], queue[1]])))
-        } else {
-            Some(offset)
-        };
-        match number.filter(|&number| is_here && number < self.inboxes.len()) {
-            Some(number) => To::Port(number),
-            None => To::Nobody,
-        }
+        self.steering.receive_queues(number, self.row.first.port() + number as u16)
     }
 
     /// Lets ports note the hardware address of `peer` when it answers.
@@ -173,40 +132,20 @@ impl Host {
 
     /// Longest payload of a datagram, in bytes.
     pub(super) fn payload_bytes_max(&self) -> usize {
-        self.device.mtu_bytes() - packet_bytes(&(*self.first.ip()).into(), 0)
+        self.device.mtu_bytes() - packet_bytes(&(*self.row.first.ip()).into(), 0)
     }
 
     /// Steers each port to its queue; false if that is left to the device.
     fn steer(&self) -> bool {
         let ports = 0..self.inboxes.len();
         self.steering.link == Link::Peer
-            || !self.shares_address
+            || !self.row.shares_address
                 && ports.into_iter().all(|number| {
-                    let address = self.address(number);
+                    let address = self.row.address(number);
                     let mut queues = self.receive_queues(number);
                     queues.all(|queue| self.device.steer(*address.ip(), address.port(), queue))
                 })
     }
-}
-
-fn first_address(wanted: &PortOptions) -> io::Result<SocketAddrV4> {
-    let invalid = |reason: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, reason.to_owned()));
-    let SocketAddr::V4(mut first) = wanted.address else {
-        return invalid("DPDK: the address must be one of IPv4");
-    };
-    let ip = first.ip();
-    if ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || ip.is_broadcast() {
-        return invalid(
-            "DPDK: the address must be one host's on the device's network, and no loopback address",
-        );
-    }
-    if first.port() == 0 {
-        first.set_port(FIRST_PORT);
-    }
-    if usize::from(first.port()) + wanted.count > usize::from(u16::MAX) {
-        return invalid("DPDK: there are not so many ports behind the first");
-    }
-    Ok(first)
 }
 
 /// Arguments of DPDK for a device whose queues have so many packets.
@@ -248,36 +187,4 @@ fn make_memif(path: &Path, side: Side, descriptors: usize) -> io::Result<(String
     );
     Device::create(&name, &arguments)?;
     Ok((name, socket))
-}
-
-/// The file of a socket that the driver makes; removed when dropped. Nobody else makes one there meanwhile.
-#[derive(Debug)]
-pub(super) struct SocketFile {
-    path: PathBuf,
-    /// Locked. To ask the socket itself would not do: the driver ends its process if a peer leaves early.
-    _lock: File,
-}
-
-impl SocketFile {
-    /// Takes the place of a process that has ended.
-    fn take(path: &Path) -> io::Result<Self> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".lock");
-        let lock = File::create(beside)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
-            Errno::WOULDBLOCK => io::ErrorKind::AddrInUse.into(),
-            error => io::Error::from(error),
-        })?;
-        if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-            fs::remove_file(path)?;
-        }
-        Ok(Self { path: path.to_owned(), _lock: lock })
-    }
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // The next one at this place removes it otherwise.
-        let _ = fs::remove_file(&self.path);
-    }
 }

@@ -25,9 +25,8 @@ mod tests;
 use std::{convert::Infallible, fmt, io, path::PathBuf, str::FromStr};
 
 pub use port::{DpdkBurst, DpdkPort};
-pub use steering::Side;
 
-use crate::{Epoll, Io, PortOptions};
+use crate::{Epoll, Io, PortOptions, paired::Side};
 use steering::Link;
 
 /// A device of DPDK.

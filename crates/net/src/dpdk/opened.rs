@@ -5,7 +5,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::{DpdkOptions, device::Device, host::SocketFile, sys::Wanted};
+use super::{DpdkOptions, device::Device, sys::Wanted};
+use crate::socket_file::SocketFile;
 
 static OPENED: Mutex<Vec<Opened>> = Mutex::new(Vec::new());
 

@@ -19,7 +19,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{
     DpdkOptions,
     device::{Frame, Frames, free},
-    host::{Host, To},
+    host::Host,
 };
 use crate::{
     CardCounts, Port, PortFacts, PortOptions, Way,
@@ -81,7 +81,7 @@ impl DpdkPort {
     pub fn open_all(options: &DpdkOptions, wanted: &PortOptions) -> io::Result<Vec<Self>> {
         let host = Arc::new(Host::open(options, wanted)?);
         let port = |number| {
-            let address = host.address(number);
+            let address = host.row.address(number);
             Ok(Self {
                 readable: eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
                 here: End { mac: host.device.mac(), address: address.into() },
@@ -142,8 +142,8 @@ impl DpdkPort {
             let arp = Arp::parse(bytes);
             return self.take_arp(arp, &mut burst.recent);
         };
-        match (self.host.port_of(&datagram, bytes), datagram.from.address) {
-            (To::Port(port), SocketAddr::V4(peer)) => {
+        match (self.host.row.port_of(&datagram, bytes, self.here.mac), datagram.from.address) {
+            (Some(port), SocketAddr::V4(peer)) => {
                 self.host.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
                 let held = Held { peer, payload: datagram.payload, frame };
                 if port == self.number {

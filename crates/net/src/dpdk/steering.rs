@@ -1,5 +1,7 @@
 //! Which queues of a device carry the datagrams of which port.
 
+use crate::paired::Side;
+
 /// How many queues of each kind a device has, and who is behind them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steering {
@@ -21,21 +23,6 @@ pub(super) enum Link {
     Network,
 }
 
-/// The side of a conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The first half of the ports has small replies, the other half large ones.
-    Server {
-        /// True if large replies have send queues of their own.
-        separates_large: bool,
-    },
-    /// Ports that ask a server.
-    Client {
-        /// Queues of the server's device, with [`DpdkDevice::Memif`](super::DpdkDevice::Memif).
-        queues: usize,
-    },
-}
-
 impl Steering {
     /// Receive and send queues to ask for.
     pub(super) fn wanted(link: Link, side: Side, ports: usize) -> [usize; 2] {
@@ -49,16 +36,11 @@ impl Steering {
     /// The queues that a port looks at, given its number and the UDP port that it would have in a row.
     pub(super) fn receive_queues(&self, port: usize, udp_port: u16) -> impl Iterator<Item = usize> + use<> {
         let queues = self.receive_queues;
-        let [first, second] = match (self.link, self.side) {
-            (Link::Peer, Side::Server { .. }) => [Some(usize::from(udp_port) % queues), None],
-            (Link::Peer, Side::Client { .. }) => {
-                let small = small(queues);
-                let first = usize::from(udp_port) % small;
-                [Some(first), Some(small + first).filter(|&large| large < queues)]
-            }
-            (Link::Network, _) => [Some(port % queues), self.stray_queue(port)],
+        let looked_at = match self.link {
+            Link::Peer => self.side.receive_queues(udp_port, queues),
+            Link::Network => [Some(port % queues), self.stray_queue(port)],
         };
-        first.into_iter().chain(second)
+        looked_at.into_iter().flatten()
     }
 
     /// The queue of a port for large transfers, which are looked at less often, beside that of another port: a network that
@@ -70,26 +52,15 @@ impl Steering {
 
     /// The queue by which a port sends to a peer's UDP port.
     pub(super) fn send_queue(&self, port: usize, peer: u16) -> usize {
-        let (queues, peer) = (self.send_queues, usize::from(peer));
-        let is_large = port >= self.ports.div_ceil(2);
+        let queues = self.send_queues;
         match (self.link, self.side) {
-            (Link::Peer, Side::Client { .. }) => peer % queues,
-            (Link::Peer, Side::Server { separates_large }) => {
-                let small = small(queues);
-                let first = if separates_large && is_large && queues > 1 { small } else { 0 };
-                first + peer % small
-            }
+            (Link::Peer, side) => side.send_queue(port >= self.ports.div_ceil(2), peer, queues),
             (Link::Network, Side::Server { separates_large: false }) => {
                 port % self.ports.div_ceil(2).max(1) % queues
             }
             (Link::Network, _) => port % queues,
         }
     }
-}
-
-/// Queues that a peer receives small replies from; the others have large ones.
-fn small(queues: usize) -> usize {
-    (queues / 2).max(1)
 }
 
 #[cfg(test)]
@@ -101,32 +72,6 @@ mod tests {
     fn of(link: Link, side: Side, ports: usize) -> Steering {
         let [receive_queues, send_queues] = Steering::wanted(link, side, ports);
         Steering { link, side, ports, receive_queues, send_queues, is_steered: true }
-    }
-
-    #[test]
-    fn what_a_client_sends_to_a_port_of_a_peer_arrives_there() {
-        for ports in [2, 4, 6, 32] {
-            let server = of(Link::Peer, Side::Server { separates_large: true }, ports);
-            let client = of(Link::Peer, Side::Client { queues: ports }, 3);
-            for port in 0..ports {
-                let udp_port = FIRST + port as u16;
-                let queue = client.send_queue(1, udp_port);
-                assert!(server.receive_queues(port, udp_port).eq([queue]));
-            }
-        }
-    }
-
-    #[test]
-    fn what_a_server_answers_arrives_where_its_asker_looks() {
-        for (separates_large, ports) in [(false, 2), (true, 2), (true, 6), (false, 6)] {
-            let server = of(Link::Peer, Side::Server { separates_large }, ports);
-            let client = of(Link::Peer, Side::Client { queues: ports }, 5);
-            for (asker, port) in (0..5).flat_map(|asker| (0..ports).map(move |port| (asker, port))) {
-                let udp_port = 40_000 + asker as u16;
-                let queue = server.send_queue(port, udp_port);
-                assert!(client.receive_queues(asker, udp_port).any(|looked_at| looked_at == queue));
-            }
-        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{
     device::{Device, Frames},
 };
 use crate::{
-    Io, Port, PortOptions, Way,
+    Io, MemifOptions, MemifPort, Port, PortOptions, Source, Way,
     frame::{ARP_FRAME_BYTES, Arp, End, head_bytes, write_head},
     neighbours::Recent,
     udp::{BURST_MESSAGES, TransmitBurst},
@@ -39,7 +39,7 @@ fn wanted(address: (Ipv4Addr, u16), count: usize) -> PortOptions {
         count,
         shares_address: false,
         receive_buffer_bytes: BUFFER_BYTES,
-        from_card: false,
+        source: Source::Sockets,
     }
 }
 
@@ -115,6 +115,64 @@ fn datagrams_arrive_at_their_ports_and_answers_at_their_askers() {
         }
         assert_eq!(server.iter().map(|port| port.card_counts().received).sum::<u64>(), 3 * (1 + 2 + 2 + 2));
         assert!(matches!(server[0].facts().way, Way::Dpdk(facts) if facts.driver == "net_memif"));
+    }
+}
+
+/// memif as DPDK speaks it, with the other side of ours.
+#[test]
+fn dpdk_and_this_crate_understand_each_other() {
+    for dpdk_serves in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("memif");
+        let [of_server, of_client] = [Side::Server { separates_large: true }, Side::Client { queues: 4 }];
+        let (at_server, at_client) = (wanted((SERVER, SERVER_PORT), 4), wanted((CLIENT, CLIENT_PORT), 3));
+        let dpdk = |side, wanted| ports(DpdkDevice::Memif(path.clone()), side, wanted).unwrap();
+        let ours =
+            |side, wanted| MemifPort::open_all(&MemifOptions { path: path.clone(), side }, wanted).unwrap();
+        if dpdk_serves {
+            converse(&dpdk(of_server, &at_server), &ours(of_client, &at_client), |port| {
+                port.reach(SERVER, PATIENCE)
+            });
+        } else {
+            converse(&ours(of_server, &at_server), &dpdk(of_client, &at_client), |port| {
+                port.reach(SERVER, PATIENCE)
+            });
+        }
+    }
+}
+
+/// Asks each port of a server from each of a client's, more often than a ring has places, and answers.
+fn converse<S: Port, C: Port>(server: &[S], client: &[C], reach: impl Fn(&C) -> std::io::Result<()> + Sync) {
+    let mut burst = server[0].burst();
+    std::thread::scope(|scope| {
+        let asker = scope.spawn(|| reach(&client[0]));
+        while !asker.is_finished() {
+            for port in server {
+                port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap();
+            }
+        }
+        asker.join().unwrap().unwrap();
+    });
+    let mut trains = TransmitBurst::new();
+    for round in 0..200_u8 {
+        for (asker, port) in client.iter().flat_map(|asker| server.iter().map(move |port| (asker, port))) {
+            let question = vec![round; 1 + 7 * usize::from(round)];
+            assert!(trains.push(port.address(), &question, question.len()));
+            assert_eq!(asker.send(&mut trains).trains, 1);
+            let (mut answers, end) = (asker.burst(), Instant::now() + PATIENCE);
+            while port.receive_at_most(&mut burst, 1).unwrap() == 0 {
+                assert!(Instant::now() < end, "no question");
+            }
+            for message in S::messages(&mut burst) {
+                assert_eq!((message.peer, &message.bytes[..]), (asker.address(), &question[..]));
+                assert!(trains.push(message.peer, message.bytes, message.segment_bytes));
+            }
+            assert_eq!(port.send(&mut trains).trains, 1);
+            while asker.receive_at_most(&mut answers, 1).unwrap() == 0 {
+                assert!(Instant::now() < end, "no answer");
+            }
+            assert!(C::messages(&mut answers).all(|message| message.bytes == question));
+        }
     }
 }
 

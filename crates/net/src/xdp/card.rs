@@ -304,7 +304,7 @@ mod tests {
             count: ports,
             shares_address: false,
             receive_buffer_bytes: 4 << 20,
-            from_card: true,
+            source: crate::Source::Card,
         };
         Sizes::of(&interface(queues, mtu_bytes), &wanted)
     }

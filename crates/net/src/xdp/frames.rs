@@ -2,7 +2,7 @@
 
 use std::{io, slice};
 
-use super::mapping::Mapping;
+use crate::mapping::Mapping;
 
 /// Bytes that the kernel leaves free before a packet that arrives.
 const HEADROOM_BYTES: usize = 256;

@@ -18,7 +18,6 @@ mod bpf;
 mod card;
 mod frames;
 mod interface;
-mod mapping;
 mod port;
 mod program;
 mod ring;

@@ -18,7 +18,7 @@ use std::{
 
 use rustix::net::xdp::{XdpRingFlags, XdpRingOffset};
 
-use super::mapping::Mapping;
+use crate::mapping::Mapping;
 
 /// A ring of entries of type `T`, which are plain integers.
 #[derive(Debug)]

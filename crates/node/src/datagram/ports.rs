@@ -25,7 +25,7 @@ impl<P: Port> Ports<P> {
             count: 2 * workers,
             shares_address: config.single_port,
             receive_buffer_bytes: config.receive_buffer_bytes,
-            from_card: config.from_card,
+            source: config.source.clone(),
         })?;
         let transfers = queues.split_off(workers);
         let ports = Self { queues, transfers };
@@ -94,6 +94,11 @@ impl<P: Port> Ports<P> {
                 zero_copy = card.is_zero_copy,
                 memory = card.memory_bytes,
                 "--port xdp: datagrams come from the card's queues"
+            ),
+            Way::Memif(memif) => tracing::info!(
+                path = %memif.path.display(),
+                queues = memif.queues,
+                "--port memif: datagrams come by shared memory"
             ),
             Way::Dpdk(dpdk) => tracing::info!(
                 device = dpdk.device,

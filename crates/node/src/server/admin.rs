@@ -299,6 +299,7 @@ impl<M: Mode, I: Io> Shared<M, I> {
         let way = match side.ports.way() {
             Way::Sockets => "udp",
             Way::Card(_) => "xdp",
+            Way::Memif(_) => "memif",
             Way::Dpdk(_) => "dpdk",
             Way::Refused(_) => "udp instead of xdp",
         };

@@ -11,15 +11,13 @@ use std::{
     time::Duration,
 };
 
-use minos_net::{KernelPort, Port};
+use minos_net::{HostPort, Source};
 
-#[cfg(feature = "dpdk")]
-use super::datagram::open_memif;
 use super::{
     clock::{RunClock, monotonic_ns},
     config::{Moment, RunConfig, RunError},
     connection::Connection,
-    datagram::{DatagramThread, MemcachedLink, NativeLink, Terms, open_ports},
+    datagram::{DatagramThread, MemcachedLink, NativeLink, Terms, open_memif, open_ports},
     recorder::Recorder,
     schedule::{Feed, Orders, Schedule},
     target::{Manner, Place},
@@ -76,13 +74,13 @@ pub(super) fn layout(threads: usize, counts: &[u32]) -> Vec<Vec<Share>> {
 }
 
 /// The connections or sockets of a thread.
-enum Seats<'a, P> {
+enum Seats<'a> {
     Connections(Vec<Connection<'a>>),
-    Native(Vec<NativeLink<'a, P>>),
+    Native(Vec<NativeLink<'a, HostPort>>),
     Memcached(Vec<MemcachedLink<'a>>),
 }
 
-impl<P> Seats<'_, P> {
+impl Seats<'_> {
     fn len(&self) -> usize {
         match self {
             Self::Connections(connections) => connections.len(),
@@ -109,35 +107,11 @@ impl<'a> Crew<'a> {
         &self,
         layout: &[Vec<Share>],
         source: impl Fn(usize, Share) -> OpSource<'a>,
-        watch: impl FnMut(Moment),
+        mut watch: impl FnMut(Moment),
     ) -> Result<Recorder, RunError> {
         let target = &self.config.target;
         let refused = |error| RunError::Connect { target: target.clone(), error };
-        if let Place::Memif(place) = &target.place {
-            #[cfg(feature = "dpdk")]
-            return self.drive_over(
-                open_memif(place, links(layout)).map_err(refused)?,
-                layout,
-                source,
-                watch,
-            );
-            #[cfg(not(feature = "dpdk"))]
-            return Err(refused(io::Error::other(format!(
-                "{}: this program was built without the feature dpdk (docs/network.md)",
-                place.path.display()
-            ))));
-        }
-        self.drive_over(self.open_ports(layout).map_err(refused)?, layout, source, watch)
-    }
-
-    /// The same, with the ports of all links of the native protocol.
-    fn drive_over<P: Port>(
-        &self,
-        mut ports: Vec<P>,
-        layout: &[Vec<Share>],
-        source: impl Fn(usize, Share) -> OpSource<'a>,
-        mut watch: impl FnMut(Moment),
-    ) -> Result<Recorder, RunError> {
+        let mut ports = self.open_ports(layout).map_err(refused)?;
         let mut crew = Vec::new();
         for shares in layout {
             let (feeds, seats) = self.feeds(shares, &source, &mut ports)?;
@@ -173,22 +147,27 @@ impl<'a> Crew<'a> {
         })
     }
 
-    /// The ports of all links of the native protocol, which share a card.
-    fn open_ports(&self, layout: &[Vec<Share>]) -> io::Result<Vec<KernelPort>> {
+    /// The ports of all links of the native protocol, which share a card or memory.
+    fn open_ports(&self, layout: &[Vec<Share>]) -> io::Result<Vec<HostPort>> {
         let target = &self.config.target;
         if target.manner() != Manner::Native {
             return Ok(Vec::new());
         }
-        open_ports(target.datagram_address()?, links(layout), matches!(target.place, Place::Card(_)))
+        let (count, address) = (links(layout), || target.datagram_address());
+        match &target.place {
+            Place::Memif(place) => open_memif(place, count),
+            Place::Card(_) => open_ports(address()?, count, &Source::Card),
+            _ => open_ports(address()?, count, &Source::Sockets),
+        }
     }
 
     /// The feeds of one thread, and its connections or sockets.
-    fn feeds<P: Port>(
+    fn feeds(
         &self,
         shares: &[Share],
         source: &impl Fn(usize, Share) -> OpSource<'a>,
-        ports: &mut Vec<P>,
-    ) -> Result<(Vec<Feed<'a>>, Seats<'a, P>), RunError> {
+        ports: &mut Vec<HostPort>,
+    ) -> Result<(Vec<Feed<'a>>, Seats<'a>), RunError> {
         let target = &self.config.target;
         let mut feeds: Vec<Feed<'a>> = Vec::new();
         let mut seats = match target.manner() {
@@ -208,12 +187,7 @@ impl<'a> Crew<'a> {
     }
 
     /// Adds a connection or a socket for the stream of this number; one of `ports`, if it speaks the native protocol.
-    fn connect<P: Port>(
-        &self,
-        seats: &mut Seats<'a, P>,
-        stream: usize,
-        ports: &mut Vec<P>,
-    ) -> io::Result<()> {
+    fn connect(&self, seats: &mut Seats<'a>, stream: usize, ports: &mut Vec<HostPort>) -> io::Result<()> {
         let RunConfig { target, check_contents, receive_buffer, datagrams, .. } = self.config;
         let dataset = &self.workload.dataset;
         let terms = Terms {
@@ -240,7 +214,7 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    fn member<P: Port>(&self, feeds: Vec<Feed<'a>>, seats: Seats<'a, P>) -> io::Result<Member<'a>> {
+    fn member(&self, feeds: Vec<Feed<'a>>, seats: Seats<'a>) -> io::Result<Member<'a>> {
         let schedule = Schedule::new(self.orders, feeds)?;
         let recorder = Recorder::new(self.window_ns.clone());
         Ok(match seats {

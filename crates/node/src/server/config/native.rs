@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, time::Duration};
 
+use minos_net::Source;
 use minos_proto::native::{DATAGRAM_BYTES_DEFAULT, Secret};
 
 use super::{InvalidOption, bound};
@@ -14,8 +15,8 @@ options! {
     address: SocketAddr = address,
     /// True if all queues share one port and the kernel picks the socket by the queue in the header.
     single_port: bool = false,
-    /// True to take datagrams from the queues of the card that has the address (AF_XDP), where that can be.
-    from_card: bool = false,
+    /// Where datagrams come from.
+    source: Source = Source::Sockets,
     /// Largest datagram, in bytes of UDP payload.
     datagram_bytes: usize = DATAGRAM_BYTES_DEFAULT,
     /// Fragments of a large value in flight at once.

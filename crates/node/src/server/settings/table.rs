@@ -194,7 +194,7 @@ pub const FIXED: &[(&str, &[&str])] = &[
         "hash-seed", "prefetch-depth",
     ]),
     ("addresses and ports are opened at the start; restart the server", &[
-        "memcached", "resp", "native", "port", "dpdk-device", "dpdk-args", "dpdk-large-queues", "native-single-port",
+        "memcached", "resp", "native", "port", "memif", "memif-large-queues", "dpdk-device", "dpdk-args", "dpdk-large-queues", "native-single-port",
         "native-receive-buffer", "admin",
     ]),
     ("it is read at the start; restart the server", &["config", "ends-with-parent"]),

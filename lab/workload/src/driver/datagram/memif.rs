@@ -2,10 +2,7 @@
 
 use std::{io, net::Ipv4Addr};
 
-use minos_net::{
-    PortOptions,
-    dpdk::{DpdkDevice, DpdkOptions, DpdkPort, Side},
-};
+use minos_net::{HostPort, MemifOptions, MemifPort, PortOptions, Side, Source};
 
 use super::native::{ANSWER_WITHIN, RECEIVE_BUFFER_BYTES};
 use crate::driver::target::MemifPlace;
@@ -16,24 +13,21 @@ const FIRST_PORT: u16 = 40_000;
 /// Opens ports to the server, which is there already.
 ///
 /// # Errors
-/// DPDK's error, or the server does not answer.
-pub(in crate::driver) fn open_memif(place: &MemifPlace, count: usize) -> io::Result<Vec<DpdkPort>> {
+/// There is no such socket, the server sends this process away, or does not answer.
+pub(in crate::driver) fn open_memif(place: &MemifPlace, count: usize) -> io::Result<Vec<HostPort>> {
     let server = *place.address.ip();
-    let options = DpdkOptions {
-        device: DpdkDevice::Memif(place.path.clone()),
-        side: Side::Client { queues: place.queues.into() },
-        arguments: Vec::new(),
-    };
+    let side = Side::Client { queues: place.queues.into() };
+    let options = MemifOptions { path: place.path.clone(), side };
     let wanted = PortOptions {
         address: (beside(server), FIRST_PORT).into(),
         count,
         shares_address: false,
         receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
-        from_card: false,
+        source: Source::Memif(options.clone()),
     };
-    let ports = DpdkPort::open_all(&options, &wanted)?;
+    let ports = MemifPort::open_all(&options, &wanted)?;
     ports.first().map_or(Ok(()), |port| port.reach(server, ANSWER_WITHIN))?;
-    Ok(ports)
+    Ok(ports.into_iter().map(HostPort::Memif).collect())
 }
 
 /// Another address of the same network, which the two processes have for themselves.

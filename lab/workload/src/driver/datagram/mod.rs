@@ -6,7 +6,6 @@
 
 mod ledger;
 mod memcached;
-#[cfg(feature = "dpdk")]
 mod memif;
 mod native;
 mod outbox;
@@ -19,7 +18,6 @@ use std::{
 
 pub(super) use ledger::{Ledger, Terms};
 pub(super) use memcached::MemcachedLink;
-#[cfg(feature = "dpdk")]
 pub(super) use memif::open_memif;
 pub(super) use native::{NativeLink, open_ports};
 pub(super) use thread::DatagramThread;

@@ -14,7 +14,7 @@ use minos_client::{
     core::{Completion, Core},
 };
 use minos_net::{
-    KernelPort, Port, PortOptions, Wait, Way,
+    HostPort, Port, PortOptions, Source, Wait, Way,
     udp::{BURST_MESSAGES, UdpPort, header_bytes},
     wait_readable,
 };
@@ -281,17 +281,17 @@ impl<'a, P: Port> Link<'a> for NativeLink<'a, P> {
 pub(in crate::driver) fn open_ports(
     server: SocketAddr,
     count: usize,
-    from_card: bool,
-) -> io::Result<Vec<KernelPort>> {
+    source: &Source,
+) -> io::Result<Vec<HostPort>> {
     let mut wanted = PortOptions {
         address: any_port(server),
         count: 1,
         shares_address: false,
         receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
-        from_card,
+        source: source.clone(),
     };
-    if !from_card {
-        let ports: io::Result<Vec<_>> = (0..count).map(|_| KernelPort::open_all(&wanted)).collect();
+    if *source == Source::Sockets {
+        let ports: io::Result<Vec<_>> = (0..count).map(|_| HostPort::open_all(&wanted)).collect();
         return Ok(ports?.into_iter().flatten().collect());
     }
     // The address that leads there. Connecting sends nothing.
@@ -299,7 +299,7 @@ pub(in crate::driver) fn open_ports(
     route.connect(server)?;
     wanted.address.set_ip(route.local_addr()?.ip());
     wanted.count = count;
-    let ports = KernelPort::open_all(&wanted)?;
+    let ports = HostPort::open_all(&wanted)?;
     match ports.first().map(|port| port.facts().way) {
         Some(Way::Refused(reason)) => Err(io::Error::other(reason)),
         _ => Ok(ports),

@@ -1,4 +1,4 @@
-//! Memory shared with the kernel.
+//! Memory shared with the kernel or with another process.
 
 use std::{ffi::c_void, io, os::fd::BorrowedFd, ptr::NonNull};
 
@@ -8,7 +8,7 @@ const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// A mapping, which ends when this is dropped. Nobody has a reference to its bytes by this alone.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
 }
@@ -20,17 +20,24 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Memory of its own, filled with zeros.
-    pub(super) fn anonymous(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
         // SAFETY: a place that the kernel chooses is nobody's.
         let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, READ_WRITE, MapFlags::PRIVATE) }?;
         Self::of(base, bytes)
     }
 
     /// The first `bytes` bytes from `offset` on of what the socket shares.
-    pub(super) fn of_socket(socket: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
+    pub(crate) fn of_socket(socket: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: as above.
         let base = unsafe { mmap(std::ptr::null_mut(), bytes, READ_WRITE, flags, socket, offset) }?;
+        Self::of(base, bytes)
+    }
+
+    /// The first `bytes` bytes of a file. Whoever maps it sees to it that the file stays as long.
+    pub(crate) fn of_file(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        // SAFETY: as above.
+        let base = unsafe { mmap(std::ptr::null_mut(), bytes, READ_WRITE, MapFlags::SHARED, file, 0) }?;
         Self::of(base, bytes)
     }
 
@@ -39,7 +46,7 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -47,7 +54,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If they lie outside or are not aligned.
-    pub(super) fn place<T>(&self, offset: u64, count: usize) -> NonNull<T> {
+    pub(crate) fn place<T>(&self, offset: u64, count: usize) -> NonNull<T> {
         let (begin, bytes) = (offset as usize, count * size_of::<T>());
         let is_inside = begin.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(is_inside && begin.is_multiple_of(align_of::<T>()), "a place outside of its mapping");

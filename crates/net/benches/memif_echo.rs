@@ -1,7 +1,7 @@
 //! Datagrams a second that one thread receives and sends back, over memif from another process: the most that a server's core
 //! can do.
 //!
-//! `cargo bench -p minos-net --features dpdk --bench dpdk_echo -- [--bytes N] [--window N] [--seconds N] [--cpus A,B]`
+//! `cargo bench -p minos-net --bench memif_echo -- [--bytes N] [--window N] [--seconds N] [--cpus A,B] [--ring BYTES]`
 //!
 //! With `--alone`, both ends are this thread's. It prints the processor time that a datagram takes there and back, which
 //! other processes of a shared machine disturb least.
@@ -15,9 +15,7 @@ use std::{
 };
 
 use minos_net::{
-    Port, PortOptions,
-    dpdk::{DpdkBurst, DpdkDevice, DpdkOptions, DpdkPort, Side},
-    pin_to,
+    MemifBurst, MemifOptions, MemifPort, Port, PortOptions, Side, Source, pin_to,
     udp::{BURST_MESSAGES, TRAIN_SEGMENTS_MAX, TransmitBurst},
 };
 use rustix::time::{ClockId, clock_gettime};
@@ -25,7 +23,7 @@ use rustix::time::{ClockId, clock_gettime};
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 const PORT: u16 = 11311;
-const BUFFER_BYTES: usize = 4 << 20;
+const RING_BYTES: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Silence after which what is under way is lost.
 const SILENCE: Duration = Duration::from_millis(200);
@@ -39,6 +37,8 @@ struct Plan {
     /// Datagrams under way at a time.
     window: usize,
     seconds: u64,
+    /// Of the client's buffers.
+    ring_bytes: usize,
     cpus: [usize; 2],
 }
 
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         bytes: number("--bytes", 32),
         window: number("--window", 512),
         seconds: number("--seconds", 2) as u64,
+        ring_bytes: number("--ring", RING_BYTES),
         cpus: [cpus.first().copied().unwrap_or(0), cpus.get(1).copied().unwrap_or(1)],
     };
     let result = match value("--serve") {
@@ -83,21 +84,21 @@ fn main() -> ExitCode {
     )
 }
 
-fn port(path: &Path, side: Side, ip: Ipv4Addr) -> io::Result<DpdkPort> {
-    let options = DpdkOptions { device: DpdkDevice::Memif(path.to_owned()), side, arguments: Vec::new() };
+fn port(path: &Path, side: Side, (ip, ring_bytes): (Ipv4Addr, usize)) -> io::Result<MemifPort> {
+    let options = MemifOptions { path: path.to_owned(), side };
     let wanted = PortOptions {
         address: (ip, PORT).into(),
         count: 1,
         shares_address: false,
-        receive_buffer_bytes: BUFFER_BYTES,
-        from_card: false,
+        receive_buffer_bytes: ring_bytes,
+        source: Source::Memif(options.clone()),
     };
-    DpdkPort::open_all(&options, &wanted)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
+    MemifPort::open_all(&options, &wanted)?.pop().ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
 /// Sends back all that comes.
 fn serve(path: &Path, cpu: usize) -> io::Result<()> {
-    let port = port(path, Side::Server { separates_large: false }, SERVER)?;
+    let port = port(path, Side::Server { separates_large: false }, (SERVER, RING_BYTES))?;
     pin_to(cpu)?;
     println!("serving");
     let (mut burst, mut echo) = (port.burst(), TransmitBurst::new());
@@ -107,9 +108,9 @@ fn serve(path: &Path, cpu: usize) -> io::Result<()> {
 }
 
 /// Sends back a burst that has come.
-fn send_back(port: &DpdkPort, burst: &mut DpdkBurst, echo: &mut TransmitBurst) -> io::Result<()> {
+fn send_back(port: &MemifPort, burst: &mut MemifBurst, echo: &mut TransmitBurst) -> io::Result<()> {
     if port.receive_at_most(burst, BURST_MESSAGES)? > 0 {
-        for message in DpdkPort::messages(burst) {
+        for message in MemifPort::messages(burst) {
             // There is room for a burst.
             let _ = echo.push(message.peer, message.bytes, message.segment_bytes);
         }
@@ -123,8 +124,8 @@ fn measure_alone(plan: &Plan) -> io::Result<()> {
     const ROUND: usize = 1000;
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("memif");
-    let server = port(&path, Side::Server { separates_large: false }, SERVER)?;
-    let client = port(&path, Side::Client { queues: 1 }, CLIENT)?;
+    let server = port(&path, Side::Server { separates_large: false }, (SERVER, RING_BYTES))?;
+    let client = port(&path, Side::Client { queues: 1 }, (CLIENT, plan.ring_bytes))?;
     pin_to(plan.cpus[0])?;
     let payload = vec![0x4d; plan.bytes];
     let (mut burst, mut trains) = (server.burst(), TransmitBurst::new());
@@ -158,7 +159,7 @@ fn measure_alone(plan: &Plan) -> io::Result<()> {
 }
 
 /// Lets the client learn the server's hardware address while the server answers.
-fn meet(server: &DpdkPort, client: &DpdkPort) -> io::Result<()> {
+fn meet(server: &MemifPort, client: &MemifPort) -> io::Result<()> {
     std::thread::scope(|scope| {
         let asker = scope.spawn(|| client.reach(SERVER, PATIENCE));
         let mut burst = server.burst();
@@ -178,7 +179,7 @@ fn measure(plan: &Plan) -> io::Result<()> {
     // It says one line once it serves.
     let mut said = server.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
     io::Read::read_exact(&mut said, &mut [0; 1])?;
-    let port = port(&path, Side::Client { queues: 1 }, CLIENT)?;
+    let port = port(&path, Side::Client { queues: 1 }, (CLIENT, plan.ring_bytes))?;
     pin_to(plan.cpus[1])?;
     port.reach(SERVER, PATIENCE)?;
     for _ in 0..ROUNDS {
@@ -202,7 +203,7 @@ struct Round {
     fastest: u64,
 }
 
-fn round(port: &DpdkPort, plan: &Plan) -> io::Result<Round> {
+fn round(port: &MemifPort, plan: &Plan) -> io::Result<Round> {
     let server = SocketAddr::from((SERVER, PORT));
     let payload = vec![0x4d; plan.bytes * TRAIN_SEGMENTS_MAX];
     let (mut burst, mut trains) = (port.burst(), TransmitBurst::new());

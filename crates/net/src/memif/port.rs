@@ -1,0 +1,527 @@
+//! A port whose datagrams come by shared memory.
+
+use std::{
+    io::{self, IoSlice},
+    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    ops::Range,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::Path,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use arrayvec::ArrayVec;
+use minos_sync::Ring;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{
+    MemifFacts, MemifOptions, Side, control,
+    link::Link,
+    region::Region,
+    ring::{BUFFER_BYTES, FRAME_BYTES_MAX, LOG2_ENTRIES_MAX, Looked, Outgoing},
+};
+use crate::{
+    CardCounts, Port, PortFacts, PortOptions, Way,
+    frame::{ARP_FRAME_BYTES, Arp, End, Mac, packet_bytes, parse},
+    neighbours::{Heads, Neighbours, Recent},
+    pieces::Bytes,
+    row::Row,
+    socket_file::SocketFile,
+    udp::{BURST_MESSAGES, Message, Sent, TransmitBurst},
+};
+
+/// Largest IP packet, in bytes.
+const MTU_BYTES: usize = 1500;
+/// Datagrams that wait for a port because another port's queue brought them.
+const INBOX: usize = 512;
+/// Where frames begin in a burst.
+const ALIGN: usize = 64;
+/// Fewest entries of a client's ring, as a power of two.
+const LOG2_ENTRIES_MIN: u8 = 8;
+/// Hardware addresses of the two sides, which are administered locally.
+pub(super) const SERVER_MAC: Mac = [2, 0x4d, 0x69, 0x6e, 0x6f, 1];
+pub(super) const CLIENT_MAC: Mac = [2, 0x4d, 0x69, 0x6e, 0x6f, 2];
+/// Time between two questions for a hardware address.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Time between two looks for the answer.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(100);
+
+/// A UDP port of an address that only the process at the other end reaches.
+#[derive(Debug)]
+pub struct MemifPort {
+    host: Arc<Host>,
+    number: usize,
+    here: End,
+    /// Whoever sends holds it.
+    sending: Mutex<Desk>,
+    /// Readable at all times.
+    readable: OwnedFd,
+    counts: Counts,
+}
+
+/// What is needed to write frames.
+#[derive(Debug)]
+struct Desk {
+    heads: Heads,
+    frame: Box<[u8; FRAME_BYTES_MAX]>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    received: AtomicU64,
+    invalid: AtomicU64,
+    inbox_full: AtomicU64,
+    send_full: AtomicU64,
+}
+
+/// What all ports share.
+#[derive(Debug)]
+struct Host {
+    link: Arc<Link>,
+    inboxes: Box<[Ring<Stray>]>,
+    neighbours: Neighbours,
+    options: MemifOptions,
+    row: Row,
+    receive_buffer_bytes: usize,
+    /// The address that was asked for last, or 0.
+    asked_for: AtomicU32,
+    _end: Connection,
+}
+
+/// What keeps the connection.
+#[derive(Debug)]
+enum Connection {
+    Server { _doorman: Doorman },
+    Client { _socket: OwnedFd },
+}
+
+/// The thread that speaks with clients; it ends when this is dropped.
+#[derive(Debug)]
+struct Doorman {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    _file: SocketFile,
+}
+
+impl Drop for Doorman {
+    fn drop(&mut self) {
+        // It has room: nobody else writes there.
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            // It does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A datagram on its way to another port's inbox.
+#[derive(Debug)]
+struct Stray {
+    peer: SocketAddrV4,
+    payload: Box<[u8]>,
+}
+
+/// Datagrams received by a [`MemifPort`], in memory of its own.
+#[derive(Debug)]
+pub struct MemifBurst {
+    bytes: Box<[u8]>,
+    end: usize,
+    held: ArrayVec<Held, BURST_MESSAGES>,
+    recent: Recent,
+}
+
+/// A received datagram.
+#[derive(Debug)]
+struct Held {
+    peer: SocketAddrV4,
+    payload: Range<usize>,
+}
+
+impl Host {
+    fn open(options: &MemifOptions, wanted: &PortOptions) -> io::Result<Self> {
+        let row = Row::of(wanted)?;
+        let per_queue = wanted.receive_buffer_bytes / BUFFER_BYTES as usize;
+        let log2_entries = per_queue.max(1).ilog2().clamp(LOG2_ENTRIES_MIN.into(), LOG2_ENTRIES_MAX.into());
+        let (link, end) = match options.side {
+            Side::Server { .. } => {
+                let link = Arc::new(Link::new(wanted.count));
+                let doorman = Doorman::start(&options.path, &link)?;
+                (link, Connection::Server { _doorman: doorman })
+            }
+            Side::Client { queues } => {
+                let link = Arc::new(Link::new(queues));
+                let joined = control::join(&options.path, queues, log2_entries as u8, &link);
+                let named = |ended| io::Error::other(format!("{}: {ended}", options.path.display()));
+                (link, Connection::Client { _socket: joined.map_err(named)? })
+            }
+        };
+        Ok(Self {
+            link,
+            inboxes: (0..wanted.count).map(|_| Ring::new(INBOX)).collect(),
+            neighbours: Neighbours::new(),
+            options: options.clone(),
+            row,
+            receive_buffer_bytes: (BUFFER_BYTES as usize) << log2_entries,
+            asked_for: AtomicU32::new(0),
+            _end: end,
+        })
+    }
+
+    fn mac(&self) -> Mac {
+        if matches!(self.options.side, Side::Server { .. }) { SERVER_MAC } else { CLIENT_MAC }
+    }
+
+    fn receive_queues(&self, number: usize) -> impl Iterator<Item = usize> + use<> {
+        let port = self.row.first.port() + number as u16;
+        let [queues, _] = self.link.counts();
+        self.options.side.receive_queues(port, queues).into_iter().flatten()
+    }
+
+    fn is_asked_for(&self, peer: Ipv4Addr) -> bool {
+        let asked_for = self.asked_for.load(Relaxed);
+        asked_for != 0 && asked_for == u32::from(peer)
+    }
+
+    /// The hardware address that leads to `peer`: that of its last datagram, or the one that was asked for.
+    #[inline]
+    fn mac_of(&self, recent: &mut Recent, peer: SocketAddr) -> Option<Mac> {
+        let IpAddr::V4(ip) = peer.ip() else { return None };
+        self.neighbours.find(recent, peer).or_else(|| self.neighbours.find(recent, (ip, 0).into()))
+    }
+}
+
+impl Doorman {
+    fn start(path: &Path, link: &Arc<Link>) -> io::Result<Self> {
+        let file = SocketFile::take(path)?;
+        let (listener, stop) = (control::listen_at(path)?, Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?));
+        let (link, stopped) = (Arc::clone(link), Arc::clone(&stop));
+        let thread = thread::Builder::new().name("minos-memif".to_owned());
+        let thread = thread.spawn(move || drop(control::serve(&listener, &stopped, &link)))?;
+        Ok(Self { stop, thread: Some(thread), _file: file })
+    }
+}
+
+impl MemifPort {
+    /// Opens all ports of a server, or of a client whose server is there or about to start. Those of a server are followed by
+    /// as many for large transfers.
+    ///
+    /// # Errors
+    /// The address is not one of IPv4, or is none of a host; another server has the socket; a client's server is not there,
+    /// or sends it away.
+    pub fn open_all(options: &MemifOptions, wanted: &PortOptions) -> io::Result<Vec<Self>> {
+        let host = Arc::new(Host::open(options, wanted)?);
+        let port = |number| {
+            let frame = Box::new([0; FRAME_BYTES_MAX]);
+            Ok(Self {
+                readable: eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+                here: End { mac: host.mac(), address: host.row.address(number).into() },
+                sending: Mutex::new(Desk { heads: Heads::default(), frame }),
+                host: Arc::clone(&host),
+                number,
+                counts: Counts::default(),
+            })
+        };
+        (0..wanted.count).map(port).collect()
+    }
+
+    /// Waits until the other process has answered with the hardware address of `peer`.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::TimedOut`] after `within`.
+    pub fn reach(&self, peer: Ipv4Addr, within: Duration) -> io::Result<()> {
+        let (end, mut burst) = (Instant::now() + within, self.burst());
+        let mut next_question = Instant::now();
+        self.host.asked_for.store(peer.into(), Relaxed);
+        while self.host.neighbours.find(&mut burst.recent, (peer, 0).into()).is_none() {
+            let now = Instant::now();
+            if now > end {
+                let reason = format!("{peer}: nobody has this address");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+            }
+            if now >= next_question {
+                next_question = now + ASK_AGAIN_AFTER;
+                let (mac, ip) = (self.here.mac, *self.host.row.first.ip());
+                self.send_arp(|frame| Arp::write_request(frame, mac, ip, peer));
+            }
+            // The answer may come to any of them; nothing else was asked for yet.
+            burst.clear();
+            (0..self.host.link.queues()).for_each(|queue| self.receive_from(queue, &mut burst, 1));
+            thread::sleep(LOOK_AGAIN_AFTER);
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn link(&self) -> &Link {
+        &self.host.link
+    }
+
+    /// Receives from a queue until the burst has `messages_max` datagrams at most.
+    #[inline]
+    fn receive_from(&self, queue: usize, burst: &mut MemifBurst, messages_max: usize) {
+        let room = messages_max.saturating_sub(burst.held.len());
+        let Some(mut queue) = self.host.link.incoming(queue) else { return };
+        let Some(queue) = queue.as_mut().filter(|_| room > 0) else { return };
+        let Looked { invalid, .. } =
+            queue.receive(room, |region, offset, bytes| self.take(region, offset, bytes, burst));
+        if invalid > 0 {
+            self.counts.invalid.fetch_add(invalid.into(), Relaxed);
+        }
+    }
+
+    /// Takes a frame from a queue: into the burst, to another port's inbox, or as a question for the address.
+    #[inline]
+    fn take(&self, region: &Region, offset: u32, bytes: usize, burst: &mut MemifBurst) {
+        let begin = burst.end;
+        let frame = &mut burst.bytes[begin..begin + bytes];
+        region.copy_to(offset, frame);
+        let Ok(datagram) = parse(frame) else {
+            let arp = Arp::parse(frame);
+            return self.take_arp(arp, &mut burst.recent);
+        };
+        match (self.host.row.port_of(&datagram, frame, self.here.mac), datagram.from.address) {
+            (Some(port), SocketAddr::V4(peer)) => {
+                self.host.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
+                if port != self.number {
+                    return self.pass(port, Stray { peer, payload: frame[datagram.payload].into() });
+                }
+                let payload = begin + datagram.payload.start..begin + datagram.payload.end;
+                burst.held.push(Held { peer, payload });
+                burst.end = (begin + bytes).next_multiple_of(ALIGN);
+            }
+            _ => {
+                self.counts.invalid.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Puts a datagram into another port's inbox: a peer with other queues than this side brings it to any of them.
+    #[cold]
+    fn pass(&self, port: usize, stray: Stray) {
+        if self.host.inboxes[port].push(stray).is_err() {
+            self.counts.inbox_full.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Answers a question for the address, or notes the answer to one.
+    #[cold]
+    fn take_arp(&self, arp: Option<Arp>, recent: &mut Recent) {
+        match arp {
+            Some(Arp::Request { mac, ip, wanted }) if wanted == *self.host.row.first.ip() => {
+                let here = self.here.mac;
+                self.send_arp(|frame| Arp::write_reply(frame, here, wanted, (mac, ip)));
+            }
+            Some(Arp::Reply { mac, ip }) if self.host.is_asked_for(ip) => {
+                self.host.neighbours.note(recent, (ip, 0).into(), mac)
+            }
+            Some(_) => {}
+            None => {
+                self.counts.invalid.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    fn send_arp(&self, write: impl FnOnce(&mut [u8])) {
+        let mut frame = [0; ARP_FRAME_BYTES];
+        write(&mut frame);
+        if let Some(queue) = self.host.link.outgoing(self.send_queue(0)).as_mut() {
+            // A question is asked again, and so comes its answer.
+            let _ = queue.push(&frame);
+            queue.show();
+        }
+    }
+
+    fn send_queue(&self, peer: u16) -> usize {
+        let Host { link, inboxes, options, .. } = &*self.host;
+        let (is_large, [_, queues]) = (self.number >= inboxes.len().div_ceil(2), link.counts());
+        options.side.send_queue(is_large, peer, queues)
+    }
+}
+
+impl Port for MemifPort {
+    type Burst = MemifBurst;
+
+    fn burst(&self) -> MemifBurst {
+        MemifBurst::new()
+    }
+
+    #[inline]
+    fn receive_at_most(&self, burst: &mut MemifBurst, messages_max: usize) -> io::Result<usize> {
+        burst.clear();
+        let messages_max = messages_max.min(BURST_MESSAGES);
+        // What came by other queues leaves room for this port's own.
+        while burst.held.len() < messages_max.div_ceil(2)
+            && let Some(stray) = self.host.inboxes[self.number].pop()
+        {
+            burst.hold(&stray);
+        }
+        for queue in self.host.receive_queues(self.number) {
+            self.receive_from(queue, burst, messages_max);
+        }
+        if !burst.held.is_empty() {
+            self.counts.received.fetch_add(burst.held.len() as u64, Relaxed);
+        }
+        Ok(burst.held.len())
+    }
+
+    fn messages(burst: &mut MemifBurst) -> impl Iterator<Item = Message<'_>> {
+        let (mut rest, mut at) = (&mut burst.bytes[..], 0);
+        burst.held.iter().map(move |Held { peer, payload }| {
+            let (_, behind) = std::mem::take(&mut rest).split_at_mut(payload.start - at);
+            let (bytes, behind) = behind.split_at_mut(payload.len());
+            (rest, at) = (behind, payload.end);
+            Message { peer: (*peer).into(), segment_bytes: bytes.len().max(1), bytes }
+        })
+    }
+
+    #[inline]
+    fn send(&self, trains: &mut TransmitBurst) -> Sent {
+        let mut sending = Sending::by(self, trains.len());
+        for (peer, bytes, segment_bytes) in trains.trains() {
+            sending.add(peer, &[IoSlice::new(bytes)], segment_bytes);
+        }
+        trains.clear();
+        sending.finish()
+    }
+
+    fn send_gather(&self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) -> Sent {
+        let mut sending = Sending::by(self, 1);
+        sending.add(peer, pieces, segment_bytes);
+        sending.finish()
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.here.address
+    }
+
+    fn overruns(&self) -> u64 {
+        self.counts.inbox_full.load(Relaxed)
+    }
+
+    fn card_counts(&self) -> CardCounts {
+        CardCounts {
+            received: self.counts.received.load(Relaxed),
+            invalid: self.counts.invalid.load(Relaxed),
+            ring_full: self.counts.inbox_full.load(Relaxed),
+            no_frame: 0,
+            send_full: self.counts.send_full.load(Relaxed),
+            by_socket: 0,
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
+
+    fn facts(&self) -> PortFacts {
+        let Host { link, options, .. } = &*self.host;
+        let (path, queues, memory_bytes) = (options.path.clone(), link.queues(), link.memory_bytes());
+        PortFacts {
+            way: Way::Memif(MemifFacts { path, queues, memory_bytes }),
+            receive_buffer_bytes: self.host.receive_buffer_bytes,
+            datagram_bytes_max: Some(MTU_BYTES - packet_bytes(&(*self.host.row.first.ip()).into(), 0)),
+            ..PortFacts::default()
+        }
+    }
+}
+
+impl MemifBurst {
+    pub(crate) fn new() -> Self {
+        let bytes = vec![0; BURST_MESSAGES * FRAME_BYTES_MAX].into();
+        Self { bytes, end: 0, held: ArrayVec::new(), recent: Recent::default() }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.held.clear();
+        self.end = 0;
+    }
+
+    fn hold(&mut self, Stray { peer, payload }: &Stray) {
+        let place = self.end..self.end + payload.len();
+        self.bytes[place.clone()].copy_from_slice(payload);
+        self.end = place.end.next_multiple_of(ALIGN);
+        self.held.push(Held { peer: *peer, payload: place });
+    }
+}
+
+/// Trains that become frames.
+struct Sending<'a> {
+    port: &'a MemifPort,
+    desk: MutexGuard<'a, Desk>,
+    /// The queue of the last frames, locked.
+    queue: Option<(usize, MutexGuard<'a, Option<Outgoing>>)>,
+    /// Trains that are about to come.
+    left: usize,
+    sent: Sent,
+}
+
+impl<'a> Sending<'a> {
+    fn by(port: &'a MemifPort, trains: usize) -> Self {
+        let desk = port.sending.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { port, desk, queue: None, left: trains, sent: Sent::default() }
+    }
+
+    #[inline]
+    fn add(&mut self, peer: SocketAddr, pieces: &[IoSlice<'_>], segment_bytes: usize) {
+        let port = self.port;
+        let mut left: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let segment_bytes = segment_bytes.clamp(1, left.max(1));
+        if packet_bytes(&peer.ip(), segment_bytes) > MTU_BYTES {
+            self.sent.too_long += 1;
+            return;
+        }
+        self.take_queue(port.send_queue(peer.port()), left.div_ceil(segment_bytes));
+        let Desk { heads, frame } = &mut *self.desk;
+        let Some(head) = heads.to(&port.here, peer, |recent| port.host.mac_of(recent, peer)) else {
+            self.sent.refused += 1;
+            return;
+        };
+        let queue = self.queue.as_mut().and_then(|(_, queue)| queue.as_mut());
+        let Some(queue) = queue else {
+            self.sent.dropped += 1;
+            return;
+        };
+        let (mut bytes, begin) = (Bytes::of(pieces), head.bytes());
+        while left > 0 {
+            let taken = left.min(segment_bytes);
+            bytes.copy_to(&mut frame[begin..begin + taken]);
+            let length = head.write(&mut frame[..], taken);
+            if !length.is_some_and(|length| queue.push(&frame[..length])) {
+                self.sent.dropped += 1;
+                return;
+            }
+            left -= taken;
+        }
+        self.sent.trains += 1;
+    }
+
+    /// Takes the lock of a queue, which so many frames of the next train are for.
+    #[inline]
+    fn take_queue(&mut self, number: usize, frames: usize) {
+        if self.queue.as_ref().is_none_or(|(held, _)| *held != number) {
+            self.show();
+            let mut queue = self.port.host.link.outgoing(number);
+            queue.iter_mut().for_each(|queue| queue.prepare(self.left.max(frames)));
+            self.queue = Some((number, queue));
+        }
+        self.left = self.left.saturating_sub(1);
+    }
+
+    fn show(&mut self) {
+        if let Some((_, mut queue)) = self.queue.take() {
+            queue.iter_mut().for_each(Outgoing::show);
+        }
+    }
+
+    fn finish(mut self) -> Sent {
+        self.show();
+        if self.sent.dropped > 0 {
+            self.port.counts.send_full.fetch_add(self.sent.dropped, Relaxed);
+        }
+        self.sent
+    }
+}
