@@ -25,12 +25,12 @@ minos_base::safeguards! {
     Since,
     /// An owner waits for its followers before it acknowledges a change.
     Wait,
-    /// A follower gives its copy up only once its owner's lease has run out.
-    Patience,
     /// A follower becomes the owner only once it is known that the owner waited for it.
     Safe,
     /// An owner gives a micro-shard to a follower only once that has taken in all changes.
     Drain,
+    /// A copy that has come to nothing is dropped once its owner has said later that it has the items.
+    Doubt,
     /// The other copies are kept until the next owner has said that it has the items.
     Keeping,
     /// An owner without a lease tells its followers nothing.

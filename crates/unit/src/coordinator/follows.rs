@@ -19,6 +19,9 @@ pub(super) struct Follows {
     pulls: BTreeMap<(MicroShard, ServerId), Pull>,
     /// Until when a node that has failed gets no new orders.
     rests_us: BTreeMap<ServerId, u64>,
+    /// Copies that the directory names and that have come to nothing, with the epoch in which the owner must have said that it
+    /// has the items before they are dropped: if it has lost them, a copy may be the last one.
+    doubts: BTreeMap<(MicroShard, ServerId), Epoch>,
 }
 
 impl Follows {
@@ -32,7 +35,7 @@ impl Follows {
                 pulls.insert((micro_shard, follower.node), pull);
             }
         }
-        Self { pulls, rests_us: BTreeMap::new() }
+        Self { pulls, ..Self::default() }
     }
 
     /// The orders that a node does not know yet.
@@ -65,7 +68,8 @@ impl Coordinator {
     /// at rest.
     pub(super) fn may_change_follows(&mut self, now_us: u64) -> bool {
         let alive: Vec<_> = self.leased(now_us).collect();
-        let is_waiting = now_us < self.quiet_until_us || !self.follows.rests_us.is_empty();
+        let Follows { rests_us, doubts, .. } = &self.follows;
+        let is_waiting = now_us < self.quiet_until_us || !rests_us.is_empty() || !doubts.is_empty();
         self.follows.rests_us.retain(|_, until_us| now_us < *until_us);
         let is_news = std::mem::take(&mut self.has_news) || alive != self.alive;
         self.alive = alive;
@@ -75,7 +79,7 @@ impl Coordinator {
     /// Forgets the orders that came to nothing. Whom an owner waits for is changed by [`Coordinator::relist`].
     pub(super) fn drop_follows(&mut self, now_us: u64) {
         let mut follows = std::mem::take(&mut self.follows);
-        let mut failed = Vec::new();
+        let (mut failed, doubts) = (Vec::new(), std::mem::take(&mut follows.doubts));
         follows.pulls.retain(|(micro_shard, node), pull| {
             let Some(place) = self.directory.place(*micro_shard) else { return false };
             let is_same = place.node == pull.from && (place.epoch == pull.epoch || !place.is_serving);
@@ -89,24 +93,37 @@ impl Coordinator {
             }
             let listed = self.directory.follower(*micro_shard, *node);
             let is_listed = listed.is_some_and(|it| it.number == pull.id.number);
-            let is_possible = match progress {
-                Some(Progress::Pulling | Progress::Following | Progress::Safe) => true,
-                // It has not heard of it, or nobody has heard it yet.
-                None => !is_listed || !self.peers.contains_key(node),
-                Some(Progress::Giving | Progress::Given | Progress::Drained | Progress::Failed) => false,
-            };
+            let is_possible = !self.is_dead(now_us, *node)
+                && match progress {
+                    Some(Progress::Pulling | Progress::Following | Progress::Safe) => true,
+                    // It has not heard of it, or nobody has heard it yet.
+                    None => !is_listed || !self.peers.contains_key(node),
+                    Some(Progress::Giving | Progress::Given | Progress::Drained | Progress::Failed) => false,
+                };
             let takes_over = self.moves.get(micro_shard).is_some_and(|it| it.to == *node);
             let is_wanted = takes_over
                 || self.wanted(*micro_shard).any(|wanted| wanted == *node)
                 || is_listed && !self.has_wanted_copies(*micro_shard);
-            let is_possible = is_possible && !self.is_dead(now_us, *node);
-            failed.extend(Some(*node).filter(|_| is_listed && !is_possible));
+            if is_listed && !is_possible {
+                let key = (*micro_shard, *node);
+                let epoch = doubts.get(&key).copied().unwrap_or(self.directory.epoch().saturating_add(1));
+                if is_on(Safeguard::Doubt) && !self.has_enacted(place.node, epoch) {
+                    follows.doubts.insert(key, epoch);
+                    return true;
+                }
+                failed.push(*node);
+            }
             is_possible && is_wanted
         });
         self.follows = follows;
         for node in failed {
             self.peers.entry(node).and_modify(|peer| peer.mishaps.failed_copies += 1);
         }
+    }
+
+    /// True if an owner is to be asked, by another epoch, whether it still has its items.
+    pub(super) fn has_doubts(&self) -> bool {
+        self.follows.doubts.values().any(|epoch| *epoch > self.directory.epoch())
     }
 
     /// True if as many copies of a micro-shard are complete as there are to be, without those that no node is to have any more.

@@ -36,7 +36,8 @@ impl Coordinator {
             None if copies.is_none() => self.apply(now_us),
             nodes => (Change { nodes, copies, ..Change::default() }, Vec::new(), Vec::new()),
         };
-        if change == Change::default() && moves.is_empty() && follows.is_empty() {
+        let is_empty = change == Change::default() && moves.is_empty() && follows.is_empty();
+        if is_empty && !self.has_doubts() {
             return;
         }
         // Refused only if epochs are used up: then nothing changes any more.

@@ -560,7 +560,13 @@ fn a_follower_keeps_its_items_while_the_directory_names_it() {
     let next = rack.coordinator.directory().epoch() + 1;
     rack.handle(Input::Persisted(next));
     rack.say(1, 1, (id, Progress::Failed));
+    // The owner may have lost its items since it reported.
+    assert_eq!(rack.coordinator.directory().followers(micro_shard).len(), 1);
+    let of_owner = Report { moves: Vec::new(), ..rack.said(0, 1, (id, Progress::Failed)) };
+    rack.handle(Input::Report(of_owner));
     assert!(rack.coordinator.directory().followers(micro_shard).is_empty());
+    // The first of them may change the directory.
+    (0..2).for_each(|_| rack.say(1, 1, (id, Progress::Failed)));
     assert_eq!(rack.orders[&ServerId(1)].cancelled, [id]);
 }
 

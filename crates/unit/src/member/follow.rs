@@ -12,7 +12,8 @@ use crate::{
 };
 
 /// Leases for which a batch is tried before its micro-shards are to be copied anew. After the first, the coordinator knows
-/// whether the owner is dead, in whose place the copy is needed; the second is for a report that came late.
+/// whether the owner is dead, in whose place the copy is needed; the second is for a report that came late. No copy is lost by
+/// less patience: the coordinator asks the owner before it drops one.
 const PATIENCE: u64 = 2;
 /// Copies that are read are freshened so many times in the time that they may be old.
 const FRESHENED: u64 = 3;
@@ -383,9 +384,7 @@ impl Member {
             self.catch_up(now_us, from, batch.epoch, effects);
         } else {
             let failed_us = *batch.failed_us.get_or_insert(now_us);
-            let patience_us =
-                if is_on(Safeguard::Patience) { PATIENCE * self.terms.honoured_us() } else { 0 };
-            let is_given_up = now_us >= failed_us + patience_us;
+            let is_given_up = now_us >= failed_us + PATIENCE * self.terms.honoured_us();
             stream.stage = StreamStage::Waiting(batch, now_us);
             if is_given_up {
                 self.fail_follows(now_us, from, effects);

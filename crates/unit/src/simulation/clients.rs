@@ -75,6 +75,8 @@ impl World {
         let is_anywhere = self.plan.copies > 1 && is_read && self.random.random_bool(0.4);
         let readers: Vec<ServerId> = match (&one.directory, owner) {
             _ if is_anywhere => ids,
+            // Those that the client knows may have left the rack.
+            _ if self.is_healed && current.attempts_left.is_multiple_of(5) => ids,
             (Some(directory), Some(owner)) if is_read => {
                 directory.nodes().iter().filter(|node| node.unit == owner.unit).map(|node| node.id).collect()
             }
