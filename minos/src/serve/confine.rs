@@ -78,6 +78,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_ioctl,
     libc::SYS_lseek,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
     libc::SYS_fsync,

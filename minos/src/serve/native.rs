@@ -138,6 +138,11 @@ impl NativeOptions {
         matches!(self.port, NativePort::Memif | NativePort::Dpdk)
     }
 
+    /// True for `--port memif`.
+    pub(super) fn is_memif(&self) -> bool {
+        self.port == NativePort::Memif
+    }
+
     /// True for `--port dpdk`.
     pub(super) fn is_dpdk(&self) -> bool {
         self.port == NativePort::Dpdk
@@ -167,6 +172,7 @@ impl NativeOptions {
             let port = name_of(self.port);
             bail!("--port {port}: there is no --native to go with it; TCP clients come through the kernel");
         }
+        self.source()?;
         Ok(None)
     }
 }
@@ -234,12 +240,13 @@ mod tests {
     #[test]
     fn a_memif_has_a_path_and_nothing_else_does() {
         let with = |arguments: &[&str]| config(&[&["--native=10.0.0.1:11311"], arguments].concat());
-        let config = with(&["--port=memif", "--memif=/run/memif", "--memif-large-queues"]).unwrap().unwrap();
+        let whole = with(&["--port=memif", "--memif=/run/memif", "--memif-large-queues"]).unwrap().unwrap();
         let side = Side::Server { separates_large: true };
-        assert_eq!(config.source, Source::Memif(MemifOptions { path: "/run/memif".into(), side }));
+        assert_eq!(whole.source, Source::Memif(MemifOptions { path: "/run/memif".into(), side }));
         assert!(with(&["--port=memif"]).unwrap_err().to_string().contains("--memif"));
         for option in ["--memif=/run/memif", "--memif-large-queues"] {
             assert!(with(&[option]).unwrap_err().to_string().contains("--port memif"));
+            assert!(config(&[option]).unwrap_err().to_string().contains("--port memif"));
         }
     }
 

@@ -308,6 +308,10 @@ impl ServeOptions {
                 "--user: the sockets between nodes would stay root's; start each node as that user, or use IP:PORT in --peers",
             ),
             (
+                self.security.changes_user() && self.native.is_memif(),
+                "--user: the socket of --port memif would stay root's; start the server as that user",
+            ),
+            (
                 self.engine == EngineKind::Store && (self.evict.is_some() || self.large_reserve.is_some()),
                 "--evict and --large-reserve: a store evicts nothing; they go with --engine cache",
             ),

@@ -177,8 +177,10 @@ fn make_memif(path: &Path, side: Side, descriptors: usize) -> io::Result<(String
     /// Numbers of this process' devices.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("net_memif{}", NEXT.fetch_add(1, Relaxed));
+    // To ask would not do: the driver ends its process if a peer leaves early.
+    let no_answer = || false;
     let (role, mac, socket) = match side {
-        Side::Server { .. } => ("server", MEMIF_MACS[0], Some(SocketFile::take(path)?)),
+        Side::Server { .. } => ("server", MEMIF_MACS[0], Some(SocketFile::take(path, no_answer)?)),
         Side::Client { .. } => ("client", MEMIF_MACS[1], None),
     };
     let (path, ring) = (path.display(), descriptors.ilog2());
@@ -186,5 +188,5 @@ fn make_memif(path: &Path, side: Side, descriptors: usize) -> io::Result<(String
         "role={role},id=0,socket={path},socket-abstract=no,bsize={FRAME_BYTES},rsize={ring},mac={mac}"
     );
     Device::create(&name, &arguments)?;
-    Ok((name, socket))
+    Ok((name, socket.map(SocketFile::made)))
 }

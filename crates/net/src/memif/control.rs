@@ -35,6 +35,7 @@ use rustix::{
 };
 
 use super::{
+    bell::{Bell, Bells},
     link::{Link, Queues},
     message::{AddRing, Hello, Init, MESSAGE_BYTES, Message, VERSION},
     region::Region,
@@ -137,6 +138,13 @@ fn wait(socket: BorrowedFd<'_>, stop: Option<BorrowedFd<'_>>, within: Option<Dur
     }
 }
 
+/// True if somebody listens at this path.
+pub(super) fn answers(path: &Path) -> bool {
+    let (Ok(socket), Ok(address)) = (seqpacket(), SocketAddrUnix::new(path)) else { return false };
+    // One of another kind refuses this one.
+    !matches!(retry(|| connect(&socket, &address)), Err(Errno::CONNREFUSED | Errno::NOENT))
+}
+
 /// Listens at a path that is nobody's. Only this user's processes may connect.
 pub(super) fn listen_at(path: &Path) -> io::Result<OwnedFd> {
     let socket = seqpacket()?;
@@ -151,42 +159,47 @@ fn seqpacket() -> io::Result<OwnedFd> {
 }
 
 /// Speaks with one client after another until `stop` is readable.
-pub(super) fn serve(listener: &OwnedFd, stop: &OwnedFd, link: &Link) -> Ended {
+pub(super) fn serve(listener: &OwnedFd, stop: &OwnedFd, link: &Link) {
     loop {
-        if let Err(ended) = wait(listener.as_fd(), Some(stop.as_fd()), None) {
-            return ended;
-        }
-        let socket = match accepted(listener) {
-            Ok(Some(socket)) => socket,
-            Ok(None) => continue,
-            Err(error) => return error.into(),
-        };
-        let talk = Talk { socket: socket.as_fd(), stop: Some(stop.as_fd()) };
-        let Err(ended) = agree(talk, link.queues()).and_then(|(queues, bytes)| {
-            link.begin(queues, bytes);
-            talk.say(&Message::Connected, None)?;
-            keep(talk, listener)
-        });
-        link.end();
-        if let Ended::Refused(reason) = ended {
-            // It may be gone.
-            let _ = talk.say(&Message::Disconnect { reason: reason.to_owned() }, None);
+        let ended = wait(listener.as_fd(), Some(stop.as_fd()), None)
+            .err()
+            .or_else(|| accepted(listener).map(|socket| speak(&socket, (listener, stop), link)));
+        match ended {
+            Some(Ended::Stopped) => return,
+            Some(Ended::Failed(_)) => thread::sleep(TRY_AGAIN_AFTER),
+            _ => {}
         }
     }
 }
 
-/// A client; `None` if it is gone already.
-fn accepted(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
-    match retry(|| accept_with(listener, SocketFlags::CLOEXEC)) {
-        Ok(socket) => Ok(Some(socket)),
-        Err(Errno::CONNABORTED) => Ok(None),
-        Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-            // It waits until descriptors or memory are there again.
-            thread::sleep(TRY_AGAIN_AFTER);
-            Ok(None)
+/// Speaks with a client, and returns how that has ended.
+fn speak(socket: &OwnedFd, (listener, stop): (&OwnedFd, &OwnedFd), link: &Link) -> Ended {
+    let talk = Talk { socket: socket.as_fd(), stop: Some(stop.as_fd()) };
+    let ended = match agree(talk, link.queues()) {
+        Err(ended) => ended,
+        Ok((queues, bells, bytes)) => {
+            link.begin(queues, bytes);
+            let Err(ended) = talk.say(&Message::Connected, None).and_then(|()| keep(talk, listener, &bells));
+            // Before the bells are closed: that may take as long as the client likes.
+            link.end();
+            ended
         }
-        Err(error) => Err(error.into()),
+    };
+    if let Ended::Refused(reason) = ended {
+        // It may be gone.
+        let _ = talk.say(&Message::Disconnect { reason: reason.to_owned() }, None);
     }
+    ended
+}
+
+/// A client, unless it is gone already.
+fn accepted(listener: &OwnedFd) -> Option<OwnedFd> {
+    let accepted = retry(|| accept_with(listener, SocketFlags::CLOEXEC));
+    if accepted.is_err() {
+        // Descriptors or memory may be short; nobody is to spin over that.
+        thread::sleep(TRY_AGAIN_AFTER);
+    }
+    accepted.ok()
 }
 
 /// What a client has offered so far.
@@ -206,8 +219,7 @@ impl Offer {
         if bytes > SHARED_BYTES_MAX - shared.min(SHARED_BYTES_MAX) {
             return Err(Ended::Refused("more than 1 GiB of memory"));
         }
-        let region = Region::of_peer(file.as_fd(), bytes);
-        self.regions.push(region.map_err(|_| Ended::Refused("memory that may shrink, or cannot be mapped"))?);
+        self.regions.push(Region::of_peer(file.as_fd(), bytes).map_err(Ended::Refused)?);
         Ok(())
     }
 
@@ -225,7 +237,8 @@ impl Offer {
         Ok(())
     }
 
-    fn queues(self, count: usize) -> Result<(Queues, u64), Ended> {
+    fn queues(self, count: usize) -> Result<(Queues, Bells, u64), Ended> {
+        let mut bells = Bells::new()?;
         let bytes = self.regions.iter().map(|region| region.bytes() as u64).sum();
         let side = Side::Server(self.regions.into());
         let mut queues = Queues {
@@ -233,7 +246,7 @@ impl Offer {
             outgoing: (0..count).map(|_| None).collect(),
         };
         for (AddRing { is_to_server, number, region, offset, log2_entries }, bell) in self.rings {
-            let ring = Ring::find(&side, (region, offset), log2_entries, bell);
+            let ring = Ring::find(&side, (region, offset), log2_entries, bells.add(bell)?);
             let ring = ring.ok_or(Ended::Refused("a ring that is none, or not in its region"))?;
             if is_to_server {
                 queues.incoming[usize::from(number)] = Some(Incoming::of(ring, 0));
@@ -241,12 +254,12 @@ impl Offer {
                 queues.outgoing[usize::from(number)] = Some(Outgoing::of(ring, 0));
             }
         }
-        Ok((queues, bytes))
+        Ok((queues, bells, bytes))
     }
 }
 
-/// Agrees with a client on queues, at most so many in each direction; also the bytes that it shares.
-fn agree(talk: Talk<'_>, queues: usize) -> Result<(Queues, u64), Ended> {
+/// Agrees with a client on queues, at most so many in each direction; also its bells, and the bytes that it shares.
+fn agree(talk: Talk<'_>, queues: usize) -> Result<(Queues, Bells, u64), Ended> {
     let last = queues as u16 - 1;
     let hello = Hello {
         versions: [VERSION; 2],
@@ -274,12 +287,12 @@ fn agree(talk: Talk<'_>, queues: usize) -> Result<(Queues, u64), Ended> {
     }
 }
 
-/// Stays with a client until it leaves, and sends others away.
-fn keep(talk: Talk<'_>, listener: &OwnedFd) -> Result<Infallible, Ended> {
+/// Stays with a client until it leaves, wakes it, and sends others away.
+fn keep(talk: Talk<'_>, listener: &OwnedFd, bells: &Bells) -> Result<Infallible, Ended> {
     let stop = talk.stop.unwrap_or(talk.socket);
     loop {
-        let mut waited =
-            [talk.socket, stop, listener.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let waited = [talk.socket, stop, bells.call().as_fd(), listener.as_fd()];
+        let mut waited = waited.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         retry(|| poll(&mut waited, None))?;
         if !waited[0].revents().is_empty() {
             talk.hear(None)?;
@@ -288,7 +301,13 @@ fn keep(talk: Talk<'_>, listener: &OwnedFd) -> Result<Infallible, Ended> {
         if !waited[1].revents().is_empty() {
             return Err(Ended::Stopped);
         }
-        if let Some(other) = accepted(listener)? {
+        if !waited[2].revents().is_empty() {
+            bells.ring();
+        }
+        if waited[3].revents().is_empty() {
+            continue;
+        }
+        if let Some(other) = accepted(listener) {
             let reason = "another process is connected".to_owned();
             // It may be gone.
             let _ = Talk { socket: other.as_fd(), stop: None }.say(&Message::Disconnect { reason }, None);
@@ -318,21 +337,26 @@ pub(super) fn join(path: &Path, queues: usize, log2_entries: u8, link: &Link) ->
     };
     ask(&Message::Init(Init { version: VERSION, id: 0, mode: 0 }), None)?;
     let rings = (2 * queues) as u32;
-    let buffers = (rings * ring_bytes(log2_entries)).next_multiple_of(4096);
-    let bytes = buffers + rings * (BUFFER_BYTES << log2_entries);
+    let buffers = (u64::from(rings) * u64::from(ring_bytes(log2_entries))).next_multiple_of(4096);
+    let bytes = buffers + ((u64::from(rings) * u64::from(BUFFER_BYTES)) << log2_entries);
+    if bytes > SHARED_BYTES_MAX {
+        return Err(Ended::Refused("more than 1 GiB of memory"));
+    }
+    let buffers = buffers as u32;
     let (region, file) = Region::create(bytes as usize)?;
-    ask(&Message::AddRegion { number: 0, bytes: bytes.into() }, Some(file.as_fd()))?;
+    ask(&Message::AddRegion { number: 0, bytes }, Some(file.as_fd()))?;
     let regions: Arc<[Region]> = [region].into();
     let side = Side::Client(Arc::clone(&regions), buffers);
     let mut found = Vec::new();
     for number in 0..rings {
         let (offset, first) = (number * ring_bytes(log2_entries), number << log2_entries);
-        let (is_to_server, bell) = (number < rings / 2, eventfd(0, EventfdFlags::CLOEXEC)?);
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let is_to_server = number < rings / 2;
         Ring::make(&regions, offset, log2_entries, (buffers, first));
         let number = (number % (rings / 2)) as u16;
         let added = AddRing { is_to_server, number, region: 0, offset, log2_entries };
         ask(&Message::AddRing(added), Some(bell.as_fd()))?;
-        let ring = Ring::find(&side, (0, offset), log2_entries, bell);
+        let ring = Ring::find(&side, (0, offset), log2_entries, Bell::Ours(bell));
         found.push((ring.ok_or(Ended::Refused("the server has changed a ring"))?, first));
     }
     talk.say(&Message::Connect, None)?;
@@ -340,7 +364,7 @@ pub(super) fn join(path: &Path, queues: usize, log2_entries: u8, link: &Link) ->
     let incoming = found.split_off(queues).into_iter().map(|(ring, first)| Some(Incoming::of(ring, first)));
     let incoming = incoming.collect();
     let outgoing = found.into_iter().map(|(ring, first)| Some(Outgoing::of(ring, first))).collect();
-    link.begin(Queues { incoming, outgoing }, bytes.into());
+    link.begin(Queues { incoming, outgoing }, bytes);
     Ok(socket)
 }
 
@@ -394,7 +418,7 @@ mod tests {
         rustix::net::shutdown(&here, rustix::net::Shutdown::Write).unwrap();
         let talk = Talk { socket: there.as_fd(), stop: Some(stop.as_fd()) };
         agree(talk, 2)
-            .map(|(queues, _)| queues.incoming.len())
+            .map(|(queues, ..)| queues.incoming.len())
             .map_or_else(|ended| ended.to_string(), |count| count.to_string())
     }
 
@@ -424,7 +448,7 @@ mod tests {
             (vec![Say::Message(Message::Init(Init { version: VERSION, id: 0, mode: 1 }))], "interface 0"),
             (vec![init(), Say::Message(Message::Disconnect { reason: "enough".into() })], "says: enough"),
             (vec![init(), Say::Message(Message::AddRegion { number: 0, bytes: 4096 })], "without a file"),
-            (vec![init(), Say::Bell(Message::AddRegion { number: 0, bytes: 4096 })], "may shrink"),
+            (vec![init(), Say::Bell(Message::AddRegion { number: 0, bytes: 4096 })], "no memfd"),
             (vec![init(), region(1, 4096)], "another number"),
             (vec![init(), Say::Memory(Message::AddRegion { number: 0, bytes: u64::MAX }, 4096)], "1 GiB"),
             (vec![init(), ring(AddRing { number: 2, ..RING })], "more rings"),

@@ -15,6 +15,7 @@
 //! Nothing wakes a port: [`Port::descriptor`](crate::Port::descriptor) is readable at all times. A client that sleeps is woken
 //! if its rings ask for it.
 
+mod bell;
 mod control;
 mod link;
 mod message;

@@ -47,7 +47,9 @@ pub(super) const SERVER_MAC: Mac = [2, 0x4d, 0x69, 0x6e, 0x6f, 1];
 pub(super) const CLIENT_MAC: Mac = [2, 0x4d, 0x69, 0x6e, 0x6f, 2];
 /// Time between two questions for a hardware address.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// Time between two looks for the answer.
+/// Time for the thread that speaks with clients to end.
+const DOORMAN_WITHIN: Duration = Duration::from_secs(2);
+/// Time between two looks for an answer, or an end.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(100);
 
 /// A UDP port of an address that only the process at the other end reaches.
@@ -111,7 +113,13 @@ impl Drop for Doorman {
     fn drop(&mut self) {
         // It has room: nobody else writes there.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        let Some(thread) = self.thread.take() else { return };
+        let end = Instant::now() + DOORMAN_WITHIN;
+        while !thread.is_finished() && Instant::now() < end {
+            thread::sleep(LOOK_AGAIN_AFTER);
+        }
+        // One that a client holds up ends with the process.
+        if thread.is_finished() {
             // It does not panic.
             let _ = thread.join();
         }
@@ -165,7 +173,8 @@ impl Host {
             neighbours: Neighbours::new(),
             options: options.clone(),
             row,
-            receive_buffer_bytes: (BUFFER_BYTES as usize) << log2_entries,
+            // A server's buffers are the other process'.
+            receive_buffer_bytes: wanted.receive_buffer_bytes,
             asked_for: AtomicU32::new(0),
             _end: end,
         })
@@ -196,11 +205,12 @@ impl Host {
 
 impl Doorman {
     fn start(path: &Path, link: &Arc<Link>) -> io::Result<Self> {
-        let file = SocketFile::take(path)?;
+        let file = SocketFile::take(path, || control::answers(path))?;
         let (listener, stop) = (control::listen_at(path)?, Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?));
+        let file = file.made();
         let (link, stopped) = (Arc::clone(link), Arc::clone(&stop));
         let thread = thread::Builder::new().name("minos-memif".to_owned());
-        let thread = thread.spawn(move || drop(control::serve(&listener, &stopped, &link)))?;
+        let thread = thread.spawn(move || control::serve(&listener, &stopped, &link))?;
         Ok(Self { stop, thread: Some(thread), _file: file })
     }
 }

@@ -8,10 +8,14 @@ use std::{
 };
 
 use minos_sync::prefetch;
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::fs::{
+    FsWord, MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate, memfd_create,
+};
 
 use crate::mapping::Mapping;
 
+/// The kind of file system whose files are memory of usual pages.
+const TMPFS: FsWord = 0x0102_1994;
 /// Bytes of a cache line.
 const LINE_BYTES: u32 = 64;
 
@@ -34,20 +38,23 @@ impl Region {
         Ok((Self(Mapping::of_file(file.as_fd(), bytes)?), file))
     }
 
-    /// The memory of another process. It must not be able to shrink, or a look at it would end this process.
+    /// The memory of another process. It must not be able to go away, or a look at it would end this process.
     ///
     /// # Errors
-    /// The file is shorter, may shrink, or cannot be mapped.
-    pub(super) fn of_peer(file: BorrowedFd<'_>, bytes: u64) -> io::Result<Self> {
-        let invalid = |reason| Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
-        match fcntl_get_seals(file) {
-            Ok(seals) if seals.contains(SealFlags::SHRINK) => {}
-            _ => return invalid("memory that may shrink"),
+    /// Says why not.
+    pub(super) fn of_peer(file: BorrowedFd<'_>, bytes: u64) -> Result<Self, &'static str> {
+        // A huge page that was given back may be gone when it is looked at.
+        if !fstatfs(file).is_ok_and(|system| system.f_type == TMPFS) {
+            return Err("memory that is no memfd of usual pages: no huge pages, no zero copy");
         }
-        if bytes == 0 || fstat(file)?.st_size.cast_unsigned() < bytes {
-            return invalid("less memory than announced");
+        if !fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            return Err("memory that may shrink: seal it");
         }
-        Ok(Self(Mapping::of_file(file, bytes as usize)?))
+        if bytes == 0 || !fstat(file).is_ok_and(|found| found.st_size.cast_unsigned() >= bytes) {
+            return Err("less memory than announced");
+        }
+        let mapping = Mapping::of_file(file, bytes as usize);
+        mapping.map(Self).map_err(|_| "memory that cannot be mapped")
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -83,12 +90,13 @@ impl Region {
     #[inline]
     pub(super) fn copy_to(&self, offset: u32, to: &mut [u8]) {
         let from: NonNull<u8> = self.0.place(offset.into(), to.len());
-        // SAFETY: the place lies in the mapping, and no reference to it exists. What another process stores there meanwhile is
-        // no other thread's store: each byte copied is some byte.
+        // SAFETY: the place lies in the mapping, and no reference to it exists. The other process may store there meanwhile, and
+        // may have this one's threads store there too, if it gives them one place: no atomic copy of bytes exists, and whatever
+        // bytes come of it are checked as a stranger's.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies `from` to `offset` and on, which it holds. No other thread writes there.
+    /// Copies `from` to `offset` and on, which it holds.
     #[inline]
     pub(super) fn copy_from(&self, offset: u32, from: &[u8]) {
         let to: NonNull<u8> = self.0.place(offset.into(), from.len());

@@ -14,7 +14,6 @@
 //! where its buffers are, and reads lengths alone.
 
 use std::{
-    os::fd::OwnedFd,
     ptr::NonNull,
     sync::{
         Arc,
@@ -28,7 +27,7 @@ use std::{
 
 use arrayvec::ArrayVec;
 
-use super::region::Region;
+use super::{bell::Bell, region::Region};
 use crate::udp::BURST_MESSAGES;
 
 const COOKIE: u32 = 0x03e3_1f20;
@@ -73,8 +72,7 @@ pub(super) struct Ring {
     /// Two words each.
     descriptors: NonNull<AtomicU64>,
     mask: u16,
-    /// Written to when the reader of the ring is to be woken.
-    bell: OwnedFd,
+    bell: Bell,
 }
 
 // SAFETY: all that it points to is atomic, and lies in a mapping that any thread may use.
@@ -94,7 +92,7 @@ impl Ring {
         side: &Side,
         (region, offset): (u16, u32),
         log2_entries: u8,
-        bell: OwnedFd,
+        bell: Bell,
     ) -> Option<Self> {
         let place = side.regions().get(usize::from(region))?;
         let fits = log2_entries <= LOG2_ENTRIES_MAX
@@ -192,8 +190,7 @@ impl Ring {
         // The index must be seen before the flag is read, or both sides wait.
         fence(SeqCst);
         if self.flags().load(Relaxed) & DO_NOT_RING == 0 {
-            // It is full only if it was rung before.
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+            self.bell.ring();
         }
     }
 }
@@ -376,14 +373,14 @@ mod tests {
     use proptest::prelude::*;
     use rustix::event::{EventfdFlags, eventfd};
 
-    use super::*;
+    use super::{super::bell::Bells, *};
 
     const LOG2: u8 = 3;
     const BUFFERS: u32 = 4096;
     const BYTES: u32 = BUFFERS + (BUFFER_BYTES << LOG2);
 
-    fn bell() -> OwnedFd {
-        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+    fn bell() -> Bell {
+        Bell::Ours(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap())
     }
 
     /// A client's memory with a ring at its beginning, as both sides see it.
@@ -438,16 +435,30 @@ mod tests {
     #[test]
     fn a_reader_that_sleeps_is_woken() {
         let sides = memory();
-        let mut outgoing = Outgoing::of(ring(&sides[0]), 0);
-        let mut rung = [0; 8];
-        assert!(outgoing.push(b"wake up"));
-        outgoing.show();
-        assert_eq!(rustix::io::read(&outgoing.ring.bell, &mut rung), Ok(8));
+        let (mut bells, mut rung) = (Bells::new().unwrap(), [0; 8]);
+        // A full pipe would hold up whoever writes there.
+        let (pipe, full) = rustix::pipe::pipe().unwrap();
+        let theirs = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let file = rustix::io::dup(&theirs).unwrap();
+        let stuck = bells.add(rustix::io::dup(&full).unwrap()).unwrap();
+        while rustix::io::write(&full, &[0; 4096]).is_ok() {}
+        let bell = bells.add(file).unwrap();
+        let found = Ring::find(&sides[0], (0, 0), LOG2, bell).unwrap();
+        let mut outgoing = Outgoing::of(found, 0);
+        for _ in 0..2 {
+            assert!(outgoing.push(b"wake up"));
+            outgoing.show();
+            stuck.ring();
+            bells.ring();
+            assert_eq!(rustix::io::read(&theirs, &mut rung), Ok(8));
+        }
+        drop(pipe);
         // It looks by itself.
         let _incoming = Incoming::of(ring(&sides[1]), 0);
         assert!(outgoing.push(b"see it"));
         outgoing.show();
-        assert!(rustix::io::read(&outgoing.ring.bell, &mut rung).is_err());
+        bells.ring();
+        assert!(rustix::io::read(&theirs, &mut rung).is_err());
     }
 
     #[test]
