@@ -50,7 +50,7 @@ const SHARED_BYTES_MAX: u64 = 1 << 30;
 /// Time for each message of a conversation.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 /// Time within which a client's server is there.
-const SERVER_WITHIN: Duration = Duration::from_secs(5);
+const SERVER_WITHIN: Duration = Duration::from_secs(2);
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Why a conversation has ended.
