@@ -139,18 +139,25 @@ impl World {
         }
     }
 
-    /// A node loses its memory, once in a run, if what it owns is at nodes that follow it: of the spared micro-shards that is
-    /// known. Nothing else goes wrong afterwards.
+    /// A node loses its memory, once in a run, if what it owns is at nodes that follow it: of the spared micro-shards the
+    /// directory's word is enough, and of an heir's that is known. Nothing else goes wrong afterwards.
     pub(super) fn lose_if_lossless(&mut self, id: ServerId, spared: &[MicroShard]) {
         let directory = Directory::decode(&self.control.disk).expect("what was written");
-        let mut owned = directory.places().filter(|(it, place)| place.node == id && !spared.contains(it));
+        let is_heir = self.plan.loss_at == Some(Moment::Inheritance);
+        let owned = directory.places().filter(|(_, place)| place.node == id);
+        let mut owned = owned.filter(|(it, _)| !is_heir || !spared.contains(it));
         let has_copy = |it, follower: &Follower| {
             let process = self.hosts[&follower.node].process.as_ref();
-            follower.is_safe && process.is_some_and(|process| process.copied.contains(&it))
+            let has_all = process.is_some_and(|process| process.copied.contains(&it));
+            follower.is_safe && (has_all || spared.contains(&it))
         };
         let are_safe = owned.all(|(it, _)| directory.followers(it).iter().any(|to| has_copy(it, to)));
-        let is_pulling = self.hosts[&id].process.as_ref().is_some_and(|process| process.member.is_pulling());
-        if are_safe && !is_pulling && !self.is_healed && self.tally.of("memory losses") == 0 {
+        let process = self.hosts[&id].process.as_ref();
+        let is_pulling = process.is_some_and(|process| process.member.is_pulling());
+        // Once an heir has said that it has the spared ones, no other copy of them is kept.
+        let known = process.and_then(|process| process.view.as_ref()?.directory());
+        let has_said = is_heir && known.is_some_and(|known| known.epoch() >= directory.epoch());
+        if are_safe && !is_pulling && !has_said && !self.is_healed && self.tally.of("memory losses") == 0 {
             self.lose_memory_of(id);
         }
     }
