@@ -8,6 +8,8 @@ mod affinity;
 #[cfg(feature = "dpdk")]
 pub mod dpdk;
 mod epoll;
+#[cfg(test)]
+mod exchange;
 pub mod frame;
 mod host_port;
 mod inherited;
@@ -22,6 +24,7 @@ mod pass;
 mod pieces;
 mod poller;
 mod port;
+mod resolver;
 mod row;
 mod socket;
 mod socket_file;

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
     path::Path,
     sync::{
         Arc,
@@ -21,11 +20,7 @@ use super::{
     sys::Wanted,
 };
 use crate::{
-    DpdkFacts, PortOptions, Side,
-    frame::{Mac, packet_bytes},
-    neighbours::{Neighbours, Recent},
-    row::Row,
-    socket_file::SocketFile,
+    DpdkFacts, PortOptions, Side, frame::packet_bytes, resolver::Resolver, row::Row, socket_file::SocketFile,
 };
 
 /// Datagrams that wait for a port because another port's queue received them.
@@ -45,13 +40,11 @@ const MEMIF_MACS: [&str; 2] = ["02:4d:69:6e:6f:01", "02:4d:69:6e:6f:02"];
 pub(super) struct Host {
     pub(super) inboxes: Box<[Ring<Held>]>,
     pub(super) device: Arc<Device>,
-    pub(super) neighbours: Neighbours,
+    pub(super) resolver: Resolver,
     pub(super) steering: Steering,
     pub(super) receive_buffer_bytes: usize,
     pub(super) options: DpdkOptions,
     pub(super) row: Row,
-    /// The address that was asked for last, or 0.
-    asked_for: AtomicU32,
     _socket: Option<SocketFile>,
 }
 
@@ -84,12 +77,11 @@ impl Host {
         };
         let mut host = Self {
             inboxes,
-            neighbours: Neighbours::new(),
+            resolver: Resolver::new(),
             steering,
             receive_buffer_bytes: descriptors * FRAME_BYTES,
             options: options.clone(),
             row,
-            asked_for: AtomicU32::new(0),
             device,
             _socket: socket,
         };
@@ -100,23 +92,6 @@ impl Host {
     /// The queues that a port looks at.
     pub(super) fn receive_queues(&self, number: usize) -> impl Iterator<Item = usize> + use<> {
         self.steering.receive_queues(number, self.row.first.port() + number as u16)
-    }
-
-    /// Lets ports note the hardware address of `peer` when it answers.
-    pub(super) fn ask_for(&self, peer: Ipv4Addr) {
-        self.asked_for.store(peer.into(), Relaxed);
-    }
-
-    pub(super) fn is_asked_for(&self, peer: Ipv4Addr) -> bool {
-        let asked_for = self.asked_for.load(Relaxed);
-        asked_for != 0 && asked_for == u32::from(peer)
-    }
-
-    /// The hardware address that leads to `peer`: that of its last datagram, or the one that was asked for.
-    #[inline]
-    pub(super) fn mac_of(&self, recent: &mut Recent, peer: SocketAddr) -> Option<Mac> {
-        let IpAddr::V4(ip) = peer.ip() else { return None };
-        self.neighbours.find(recent, peer).or_else(|| self.neighbours.find(recent, (ip, 0).into()))
     }
 
     pub(super) fn facts(&self) -> DpdkFacts {

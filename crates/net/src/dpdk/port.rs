@@ -9,8 +9,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use arrayvec::ArrayVec;
@@ -26,13 +25,9 @@ use crate::{
     frame::{ARP_FRAME_BYTES, Arp, End, Head, packet_bytes, parse},
     neighbours::{Heads, Recent},
     pieces::Bytes,
+    resolver::Heard,
     udp::{BURST_MESSAGES, Message, Sent, TransmitBurst},
 };
-
-/// Time between two questions for a hardware address.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
-/// Time between two looks for the answer.
-const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(100);
 
 /// A port at a device of DPDK: a UDP port of the device's address.
 #[derive(Debug)]
@@ -100,27 +95,13 @@ impl DpdkPort {
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] after `within`.
     pub fn reach(&self, peer: Ipv4Addr, within: Duration) -> io::Result<()> {
-        let (end, mut burst) = (Instant::now() + within, self.burst());
-        let mut next_question = Instant::now();
-        self.host.ask_for(peer);
-        while self.host.neighbours.find(&mut burst.recent, (peer, 0).into()).is_none() {
-            let now = Instant::now();
-            if now > end {
-                let reason =
-                    if self.host.device.is_up() { "nobody has this address" } else { "there is no link" };
-                return Err(io::Error::new(io::ErrorKind::TimedOut, format!("{peer}: {reason}")));
-            }
-            if now >= next_question && self.host.device.is_up() {
-                next_question = now + ASK_AGAIN_AFTER;
-                let (mac, ip) = (self.here.mac, self.ip);
-                self.send_arp(|frame| Arp::write_request(frame, mac, ip, peer));
-            }
+        let (mac, ip, mut burst) = (self.here.mac, self.ip, self.burst());
+        let ask = || self.send_arp(|frame| Arp::write_request(frame, mac, ip, peer));
+        self.host.resolver.reach(peer, within, (|| self.host.device.is_up(), ask), || {
             // The answer may come to any of them; nothing else was asked for yet.
             burst.clear();
             (0..self.host.device.receive_queues()).for_each(|queue| self.receive_from(queue, &mut burst, 1));
-            thread::sleep(LOOK_AGAIN_AFTER);
-        }
-        Ok(())
+        })
     }
 
     #[cfg(test)]
@@ -144,7 +125,7 @@ impl DpdkPort {
         };
         match (self.host.row.port_of(&datagram, bytes, self.here.mac), datagram.from.address) {
             (Some(port), SocketAddr::V4(peer)) => {
-                self.host.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
+                self.host.resolver.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
                 let held = Held { peer, payload: datagram.payload, frame };
                 if port == self.number {
                     burst.held.push(held);
@@ -161,16 +142,13 @@ impl DpdkPort {
     /// Answers a question for the address, or notes the answer to one.
     #[cold]
     fn take_arp(&self, arp: Option<Arp>, recent: &mut Recent) {
-        match arp {
-            Some(Arp::Request { mac, ip, wanted }) if wanted == self.ip => {
-                let here = self.here.mac;
+        let (here, wanted) = (self.here.mac, self.ip);
+        match self.host.resolver.hear(arp, wanted, recent) {
+            Heard::Question(mac, ip) => {
                 self.send_arp(|frame| Arp::write_reply(frame, here, wanted, (mac, ip)));
             }
-            Some(Arp::Reply { mac, ip }) if self.host.is_asked_for(ip) => {
-                self.host.neighbours.note(recent, (ip, 0).into(), mac)
-            }
-            Some(_) => {}
-            None => {
+            Heard::Other => {}
+            Heard::Invalid => {
                 self.counts.invalid.fetch_add(1, Relaxed);
             }
         }
@@ -327,7 +305,7 @@ impl<'a> Outgoing<'a> {
             leaving.sent.too_long += 1;
             return;
         }
-        let Some(head) = heads.to(here, peer, |recent| host.mac_of(recent, peer)) else {
+        let Some(head) = heads.to(here, peer, |recent| host.resolver.mac_of(recent, peer)) else {
             leaving.sent.refused += 1;
             return;
         };

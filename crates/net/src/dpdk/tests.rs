@@ -1,13 +1,6 @@
 //! A server's and a client's ports in one process, over memif.
 
-use std::{
-    collections::BTreeSet,
-    io::IoSlice,
-    net::{Ipv4Addr, SocketAddr},
-    os::unix::net::UnixListener,
-    path::Path,
-    time::{Duration, Instant},
-};
+use std::{net::Ipv4Addr, os::unix::net::UnixListener, path::Path, time::Instant};
 
 use super::{
     Dpdk, DpdkDevice, DpdkOptions, DpdkPort, Side,
@@ -15,16 +8,15 @@ use super::{
 };
 use crate::{
     Io, MemifOptions, MemifPort, Port, PortOptions, Source, Way,
-    frame::{ARP_FRAME_BYTES, Arp, End, head_bytes, write_head},
+    exchange::{
+        CLIENT, CLIENT_PORT, PATIENCE, SERVER, SERVER_PORT, all_ask_and_answer, hostile_frames_do_no_harm,
+        meet, payloads_name_queues, received, sends, threads_ask_and_answer,
+    },
+    frame::End,
     neighbours::Recent,
     udp::{BURST_MESSAGES, TransmitBurst},
 };
 
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const SERVER_PORT: u16 = 11311;
-const CLIENT_PORT: u16 = 40_000;
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The first device's arguments count, and no test knows whether its device is the first.
 const MEMORY: &str = "-m1024";
 const BUFFER_BYTES: usize = 256 * 2048;
@@ -59,61 +51,16 @@ impl Pair {
         let server = ports(device(), Side::Server { separates_large }, &of_server).unwrap();
         let of_client = wanted((CLIENT, CLIENT_PORT), clients);
         let client = ports(device(), Side::Client { queues: servers }, &of_client).unwrap();
-        meet(&server, &client);
+        meet(&server, || client[0].reach(SERVER, PATIENCE));
         Self { server, client, _folder: folder }
     }
-}
-
-/// Lets the client's ports learn the server's hardware address.
-fn meet(server: &[DpdkPort], client: &[DpdkPort]) {
-    std::thread::scope(|scope| {
-        let asker = scope.spawn(|| client[0].reach(SERVER, PATIENCE));
-        // It answers while it looks for datagrams.
-        let mut burst = server[0].burst();
-        while !asker.is_finished() {
-            for port in server {
-                port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap();
-            }
-        }
-        asker.join().unwrap().unwrap();
-    });
-}
-
-/// The next `count` datagrams at a port, with their senders.
-fn received(port: &DpdkPort, count: usize) -> Vec<(SocketAddr, Vec<u8>)> {
-    let (mut burst, mut all, end) = (port.burst(), Vec::new(), Instant::now() + PATIENCE);
-    while all.len() < count {
-        assert!(Instant::now() < end, "{} of {count} have come", all.len());
-        port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap();
-        all.extend(DpdkPort::messages(&mut burst).map(|message| (message.peer, message.bytes.to_vec())));
-    }
-    all
-}
-
-fn sends(port: &DpdkPort, peer: SocketAddr, bytes: &[u8], segment_bytes: usize) {
-    let mut trains = TransmitBurst::new();
-    assert!(trains.push(peer, bytes, segment_bytes));
-    let sent = port.send(&mut trains);
-    assert_eq!((sent.trains, trains.len()), (1, 0), "{sent:?}");
 }
 
 #[test]
 fn datagrams_arrive_at_their_ports_and_answers_at_their_askers() {
     for separates_large in [false, true] {
         let Pair { server, client, .. } = &Pair::of(4, 3, separates_large, false);
-        for (asker, port) in (0..3).flat_map(|asker| (0..4).map(move |port| (asker, port))) {
-            let question: Vec<u8> = (0..100 + port as u8).collect();
-            sends(&client[asker], server[port].address(), &question, 100);
-            let heard = received(&server[port], if port == 0 { 1 } else { 2 });
-            assert!(heard.iter().all(|(peer, _)| *peer == client[asker].address()));
-            assert!(heard.iter().flat_map(|(_, bytes)| bytes).eq(&question));
-            let answer = [IoSlice::new(b"an"), IoSlice::new(b""), IoSlice::new(b"swer")];
-            assert_eq!(server[port].send_gather(client[asker].address(), &answer, 4).trains, 1);
-            let answers = received(&client[asker], 2);
-            let from = server[port].address();
-            assert_eq!(answers, [(from, b"answ".to_vec()), (from, b"er".to_vec())]);
-        }
-        assert_eq!(server.iter().map(|port| port.card_counts().received).sum::<u64>(), 3 * (1 + 2 + 2 + 2));
+        all_ask_and_answer(server, client);
         assert!(matches!(server[0].facts().way, Way::Dpdk(facts) if facts.driver == "net_memif"));
     }
 }
@@ -144,15 +91,7 @@ fn dpdk_and_this_crate_understand_each_other() {
 /// Asks each port of a server from each of a client's, more often than a ring has places, and answers.
 fn converse<S: Port, C: Port>(server: &[S], client: &[C], reach: impl Fn(&C) -> std::io::Result<()> + Sync) {
     let mut burst = server[0].burst();
-    std::thread::scope(|scope| {
-        let asker = scope.spawn(|| reach(&client[0]));
-        while !asker.is_finished() {
-            for port in server {
-                port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap();
-            }
-        }
-        asker.join().unwrap().unwrap();
-    });
+    meet(server, || reach(&client[0]));
     let mut trains = TransmitBurst::new();
     for round in 0..200_u8 {
         for (asker, port) in client.iter().flat_map(|asker| server.iter().map(move |port| (asker, port))) {
@@ -179,67 +118,13 @@ fn converse<S: Port, C: Port>(server: &[S], client: &[C], reach: impl Fn(&C) -> 
 #[test]
 fn with_one_port_the_payload_names_the_queue() {
     let Pair { server, client, .. } = &Pair::of(4, 1, false, true);
-    let naming = |queue: u16| [&[0; 6], &queue.to_le_bytes()[..], b"payload"].concat();
-    for number in 0..4 {
-        sends(&client[0], server[0].address(), &naming(number), 100);
-    }
-    // A queue that is none, and a payload without a queue.
-    sends(&client[0], server[0].address(), &naming(4), 100);
-    sends(&client[0], server[0].address(), b"short", 100);
-    // All come to one queue of the device, whose port passes them on.
-    let mut heard = vec![Vec::new(); 4];
-    let (mut burst, end) = (server[0].burst(), Instant::now() + PATIENCE);
-    let invalid = || server.iter().map(|port| port.card_counts().invalid).sum::<u64>();
-    while heard.iter().any(Vec::is_empty) || invalid() < 2 {
-        assert!(Instant::now() < end, "{heard:?}");
-        for (port, heard) in server.iter().zip(&mut heard) {
-            port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap();
-            heard.extend(DpdkPort::messages(&mut burst).map(|message| message.bytes.to_vec()));
-        }
-    }
-    assert!(heard.iter().zip(0..).all(|(heard, number)| *heard == [naming(number)]), "{heard:?}");
+    payloads_name_queues(server, &client[0]);
 }
 
 #[test]
 fn threads_may_send_and_receive_at_the_same_time() {
-    const EACH: u32 = 2000;
     let Pair { server, client, .. } = &Pair::of(2, 2, false, false);
-    std::thread::scope(|scope| {
-        for port in server {
-            scope.spawn(|| {
-                let (mut burst, mut echo) = (port.burst(), TransmitBurst::new());
-                let (mut count, end) = (0, Instant::now() + PATIENCE);
-                while count < EACH {
-                    assert!(Instant::now() < end, "{count} of {EACH} have come");
-                    count += port.receive_at_most(&mut burst, BURST_MESSAGES).unwrap() as u32;
-                    for message in DpdkPort::messages(&mut burst) {
-                        assert!(echo.push(message.peer, message.bytes, message.segment_bytes));
-                    }
-                    port.send(&mut echo);
-                }
-            });
-        }
-        for port in client {
-            scope.spawn(|| {
-                let mut missing: BTreeSet<[u8; 5]> = BTreeSet::new();
-                for round in 0..EACH {
-                    let [a, b, c, d] = round.to_le_bytes();
-                    for (target, to) in server.iter().zip(0..) {
-                        // One half of what each server waits for.
-                        if round % 2 == 0 {
-                            sends(port, target.address(), &[a, b, c, d, to], 100);
-                            missing.insert([a, b, c, d, to]);
-                        }
-                    }
-                    while missing.len() > 100 || round + 1 == EACH && !missing.is_empty() {
-                        for (_, bytes) in received(port, 1) {
-                            assert!(missing.remove(&bytes[..]), "{bytes:?}");
-                        }
-                    }
-                }
-            });
-        }
-    });
+    threads_ask_and_answer(server, client);
 }
 
 #[test]
@@ -279,53 +164,9 @@ fn hostile_frames_are_dropped_and_counted() {
     let device = &client[0].host().device;
     let from = End { mac: device.mac(), address: (CLIENT, CLIENT_PORT).into() };
     let to = End { mac: server[0].host().device.mac(), address: server[0].address() };
-    let written = |from: &End, to: &End| {
-        let mut frame = vec![0xa5; head_bytes(&SERVER.into()) + 40];
-        write_head(&mut frame, from, to, 40).unwrap();
-        frame
-    };
-    let queue = usize::from(SERVER_PORT) % 2;
-    let mut hostile = vec![vec![], vec![0xff; 13], vec![0; 1500], vec![0xff; 2000]];
-    // Each byte spoiled, each length.
-    let sound = written(&from, &to);
-    for at in 0..sound.len() {
-        let mut spoiled = sound.clone();
-        spoiled[at] ^= 0x55;
-        hostile.push(spoiled);
-        hostile.push(sound[..at].to_vec());
-    }
-    // Another host, other ports, and a source that is many.
-    let other = |address: SocketAddr| written(&from, &End { address, ..to });
-    let foreign = [
-        other((CLIENT, SERVER_PORT).into()),
-        other((SERVER, 2).into()),
-        other((SERVER, 65_535).into()),
-        written(&from, &End { mac: [2; 6], ..to }),
-        written(&End { address: ([224, 0, 0, 1], 5).into(), ..from }, &to),
-    ];
-    for (frame, count) in foreign.iter().zip(1..) {
-        inject(device, queue, frame);
-        inject(device, queue, &sound);
-        assert_eq!(received(&server[0], 1).len(), 1);
-        assert_eq!(server[0].card_counts().invalid, count);
-    }
-    // An answer that nobody asked for, and a question for another.
-    let mut arp = vec![0; ARP_FRAME_BYTES];
-    Arp::write_reply(&mut arp, from.mac, CLIENT, (to.mac, SERVER));
-    hostile.push(arp.clone());
-    Arp::write_request(&mut arp, from.mac, CLIENT, CLIENT);
-    hostile.push(arp);
-    for frame in &hostile {
-        inject(device, queue, frame);
-        inject(device, queue, &sound);
-        // The server still works.
-        let heard = received(&server[0], 1);
-        assert!(heard.len() < 3 && heard.last().unwrap().1 == [0xa5; 40], "{frame:x?}: {heard:x?}");
-    }
-    // Spoiled are at most the source, which any host may have, and what the checksum does not cover.
-    let invalid = server[0].card_counts().invalid;
-    assert!(invalid as usize > hostile.len() * 4 / 5, "{invalid} of {}", hostile.len());
-    assert_eq!(server[0].host().mac_of(&mut Recent::default(), (CLIENT, 1).into()), None);
+    let hostile = vec![vec![], vec![0xff; 13], vec![0; 1500], vec![0xff; 2000]];
+    hostile_frames_do_no_harm(server, [from, to], hostile, |queue, frame| inject(device, queue, frame));
+    assert_eq!(server[0].host().resolver.mac_of(&mut Recent::default(), (CLIENT, 1).into()), None);
 }
 
 #[test]
@@ -355,7 +196,7 @@ fn a_client_keeps_its_device_for_the_next_ports() {
     assert_eq!(open(2).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
     drop(client);
     let again = open(2).unwrap();
-    meet(&server, &again);
+    meet(&server, || again[0].reach(SERVER, PATIENCE));
     sends(&again[1], server[0].address(), b"still there", 100);
     assert_eq!(received(&server[0], 1), [(again[1].address(), b"still there".to_vec())]);
 }

@@ -2,13 +2,13 @@
 
 use std::{
     io::{self, IoSlice},
-    net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
+    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
     ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -27,8 +27,9 @@ use super::{
 use crate::{
     CardCounts, Port, PortFacts, PortOptions, Way,
     frame::{ARP_FRAME_BYTES, Arp, End, Mac, packet_bytes, parse},
-    neighbours::{Heads, Neighbours, Recent},
+    neighbours::{Heads, Recent},
     pieces::Bytes,
+    resolver::{Heard, Resolver},
     row::Row,
     socket_file::SocketFile,
     udp::{BURST_MESSAGES, Message, Sent, TransmitBurst},
@@ -45,11 +46,9 @@ const LOG2_ENTRIES_MIN: u8 = 8;
 /// Hardware addresses of the two sides, which are administered locally.
 pub(super) const SERVER_MAC: Mac = [2, 0x4d, 0x69, 0x6e, 0x6f, 1];
 pub(super) const CLIENT_MAC: Mac = [2, 0x4d, 0x69, 0x6e, 0x6f, 2];
-/// Time between two questions for a hardware address.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 /// Time for the thread that speaks with clients to end.
 const DOORMAN_WITHIN: Duration = Duration::from_secs(2);
-/// Time between two looks for an answer, or an end.
+/// Time between two looks whether it has.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_micros(100);
 
 /// A UDP port of an address that only the process at the other end reaches.
@@ -85,12 +84,10 @@ struct Counts {
 struct Host {
     link: Arc<Link>,
     inboxes: Box<[Ring<Stray>]>,
-    neighbours: Neighbours,
+    resolver: Resolver,
     options: MemifOptions,
     row: Row,
     receive_buffer_bytes: usize,
-    /// The address that was asked for last, or 0.
-    asked_for: AtomicU32,
     _end: Connection,
 }
 
@@ -170,12 +167,11 @@ impl Host {
         Ok(Self {
             link,
             inboxes: (0..wanted.count).map(|_| Ring::new(INBOX)).collect(),
-            neighbours: Neighbours::new(),
+            resolver: Resolver::new(),
             options: options.clone(),
             row,
             // A server's buffers are the other process'.
             receive_buffer_bytes: wanted.receive_buffer_bytes,
-            asked_for: AtomicU32::new(0),
             _end: end,
         })
     }
@@ -188,18 +184,6 @@ impl Host {
         let port = self.row.first.port() + number as u16;
         let [queues, _] = self.link.counts();
         self.options.side.receive_queues(port, queues).into_iter().flatten()
-    }
-
-    fn is_asked_for(&self, peer: Ipv4Addr) -> bool {
-        let asked_for = self.asked_for.load(Relaxed);
-        asked_for != 0 && asked_for == u32::from(peer)
-    }
-
-    /// The hardware address that leads to `peer`: that of its last datagram, or the one that was asked for.
-    #[inline]
-    fn mac_of(&self, recent: &mut Recent, peer: SocketAddr) -> Option<Mac> {
-        let IpAddr::V4(ip) = peer.ip() else { return None };
-        self.neighbours.find(recent, peer).or_else(|| self.neighbours.find(recent, (ip, 0).into()))
     }
 }
 
@@ -243,26 +227,13 @@ impl MemifPort {
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] after `within`.
     pub fn reach(&self, peer: Ipv4Addr, within: Duration) -> io::Result<()> {
-        let (end, mut burst) = (Instant::now() + within, self.burst());
-        let mut next_question = Instant::now();
-        self.host.asked_for.store(peer.into(), Relaxed);
-        while self.host.neighbours.find(&mut burst.recent, (peer, 0).into()).is_none() {
-            let now = Instant::now();
-            if now > end {
-                let reason = format!("{peer}: nobody has this address");
-                return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
-            }
-            if now >= next_question {
-                next_question = now + ASK_AGAIN_AFTER;
-                let (mac, ip) = (self.here.mac, *self.host.row.first.ip());
-                self.send_arp(|frame| Arp::write_request(frame, mac, ip, peer));
-            }
+        let (mac, ip, mut burst) = (self.here.mac, *self.host.row.first.ip(), self.burst());
+        let ask = || self.send_arp(|frame| Arp::write_request(frame, mac, ip, peer));
+        self.host.resolver.reach(peer, within, (|| true, ask), || {
             // The answer may come to any of them; nothing else was asked for yet.
             burst.clear();
             (0..self.host.link.queues()).for_each(|queue| self.receive_from(queue, &mut burst, 1));
-            thread::sleep(LOOK_AGAIN_AFTER);
-        }
-        Ok(())
+        })
     }
 
     #[cfg(test)]
@@ -295,7 +266,7 @@ impl MemifPort {
         };
         match (self.host.row.port_of(&datagram, frame, self.here.mac), datagram.from.address) {
             (Some(port), SocketAddr::V4(peer)) => {
-                self.host.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
+                self.host.resolver.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
                 if port != self.number {
                     return self.pass(port, Stray { peer, payload: frame[datagram.payload].into() });
                 }
@@ -320,16 +291,13 @@ impl MemifPort {
     /// Answers a question for the address, or notes the answer to one.
     #[cold]
     fn take_arp(&self, arp: Option<Arp>, recent: &mut Recent) {
-        match arp {
-            Some(Arp::Request { mac, ip, wanted }) if wanted == *self.host.row.first.ip() => {
-                let here = self.here.mac;
+        let (here, wanted) = (self.here.mac, *self.host.row.first.ip());
+        match self.host.resolver.hear(arp, wanted, recent) {
+            Heard::Question(mac, ip) => {
                 self.send_arp(|frame| Arp::write_reply(frame, here, wanted, (mac, ip)));
             }
-            Some(Arp::Reply { mac, ip }) if self.host.is_asked_for(ip) => {
-                self.host.neighbours.note(recent, (ip, 0).into(), mac)
-            }
-            Some(_) => {}
-            None => {
+            Heard::Other => {}
+            Heard::Invalid => {
                 self.counts.invalid.fetch_add(1, Relaxed);
             }
         }
@@ -486,7 +454,7 @@ impl<'a> Sending<'a> {
         }
         self.take_queue(port.send_queue(peer.port()), left.div_ceil(segment_bytes));
         let Desk { heads, frame } = &mut *self.desk;
-        let Some(head) = heads.to(&port.here, peer, |recent| port.host.mac_of(recent, peer)) else {
+        let Some(head) = heads.to(&port.here, peer, |recent| port.host.resolver.mac_of(recent, peer)) else {
             self.sent.refused += 1;
             return;
         };
