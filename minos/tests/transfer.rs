@@ -1,9 +1,12 @@
 //! `minos dump`, `restore` and `import` between Minos, memcached and Redis; completions and manual pages.
 
 use std::{
-    io::Write,
+    io::{BufRead, BufReader, Write},
+    net::TcpListener,
     path::Path,
     process::{Command, Output, Stdio},
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    thread,
 };
 
 use minos_testkit::{Client, Server};
@@ -157,6 +160,61 @@ fn items_come_from_memcached() {
     let back = Server::memcached(&["-m", "128"]).unwrap();
     run(&["import", &url(&ours), "--to", &url(&back)]);
     check(&back);
+}
+
+/// Reads move memcached's items within its lists by age, which then leave out half of them.
+#[test]
+fn items_that_are_read_meanwhile_come_from_memcached_too() {
+    let (theirs, ours) = (Server::memcached(&["-m", "128"]).unwrap(), server());
+    fill(&theirs);
+    let keys: Vec<u8> = (0..MANY).flat_map(|number| format!("mg many-{number}\r\n").into_bytes()).collect();
+    let ends = AtomicBool::new(false);
+    let told = thread::scope(|scope| {
+        let mut reader = Client::connect(theirs.address()).unwrap();
+        let ends = &ends;
+        scope.spawn(move || {
+            while !ends.load(Relaxed) {
+                reader.send(&keys).unwrap();
+                (0..MANY).for_each(|_| assert_eq!(reader.line().unwrap(), "HD"));
+            }
+        });
+        let told = minos(&["import", &url(&theirs), "--to", &url(&ours)]);
+        ends.store(true, Relaxed);
+        told
+    });
+    assert!(told.status.success(), "{told:?}");
+    check(&ours);
+}
+
+/// Memcached before 1.6.9 has the lists by age alone.
+#[test]
+fn a_server_without_a_list_by_hash_gives_its_other_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            thread::spawn(move || {
+                while let Some(Ok(line)) = lines.next() {
+                    let reply = match &line[..] {
+                        "version" => "VERSION 1.5.6\r\n",
+                        "lru_crawler metadump all" => {
+                            "key=old exp=-1 la=1 cas=1 fetch=no cls=1 size=9\r\nEND\r\n"
+                        }
+                        "lru_crawler metadump hash" => "BADCLASS invalid class id\r\n",
+                        "mg old f t v" => "VA 1 f0 t-1\r\nv\r\n",
+                        _ => panic!("{line}"),
+                    };
+                    stream.write_all(reply.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    let ours = server();
+    let said = run(&["import", &format!("memcached://{address}"), "--to", &url(&ours)]);
+    assert!(said.contains("1 items copied"), "{said}");
+    assert_eq!(ask(&ours, b"mg old s\r\n"), "HD s1");
 }
 
 #[test]

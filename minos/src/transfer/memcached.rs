@@ -27,6 +27,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Times that a server is asked for its keys, which lists them to one client at a time.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(100);
+/// The list along the hash table names each item that is there all the time.
+const LIST_BY_HASH: &str = "hash";
+/// The list along memcached's queues of items by age leaves out some that move meanwhile. Memcached before 1.6.9 has
+/// no other.
+const LIST_BY_AGE: &str = "all";
 /// Relative expiries end here: memcached takes larger numbers for seconds since 1970.
 const RELATIVE_MAX_S: u64 = 60 * 60 * 24 * 30;
 
@@ -210,19 +215,23 @@ pub(super) struct MemcachedSource {
 impl MemcachedSource {
     pub(super) fn connect(place: &Place, trust: &TrustArgs) -> anyhow::Result<Self> {
         let values = Connection::open(place, trust, PATIENCE)?;
+        let mut list = LIST_BY_HASH;
         for _ in 0..ATTEMPTS {
             let mut keys = Connection::open(place, trust, PATIENCE)?;
-            keys.send(b"lru_crawler metadump all\r\n")?;
+            keys.send(format!("lru_crawler metadump {list}\r\n").as_bytes())?;
             // The first line alone tells whether there is a list.
             let first = keys.reader.fill_buf()?;
             if first.starts_with(b"key=") || first.starts_with(b"END") {
                 return Ok(Self { keys, values, has_ended: false, nameless: 0 });
             }
-            if !first.starts_with(b"BUSY") {
-                let line = String::from_utf8_lossy(keys.line()?).into_owned();
+            let line = String::from_utf8_lossy(keys.line()?).into_owned();
+            if line.starts_with("BUSY") {
+                thread::sleep(PAUSE);
+            } else if list == LIST_BY_HASH {
+                list = LIST_BY_AGE;
+            } else {
                 bail!("the server lists no keys (lru_crawler metadump): {line}");
             }
-            thread::sleep(PAUSE);
         }
         bail!("another client is listing the server's keys")
     }
