@@ -19,8 +19,9 @@ use crate::{
 
 /// Sanitizers need a target of their own, so that build scripts are spared.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-/// The crates with unsafe code below the server, the store, and devices.
-const UNSAFE_CRATES: &[&str] = &["-pminos-sync", "-pminos-region", "-pminos-engine", "-pminos-device"];
+/// The crates with unsafe code below the server, the store, devices and ports.
+const UNSAFE_CRATES: &[&str] =
+    &["-pminos-sync", "-pminos-region", "-pminos-engine", "-pminos-device", "-pminos-net"];
 /// In the names of tests that would touch gigabytes of what a sanitizer keeps beside the memory.
 const HUGE_TESTS: &str = "65536";
 /// The server's tests that need nothing but the server. Named within the workspace, because with `-p` dependencies
@@ -374,14 +375,22 @@ fn tier_simulation(seeds: u64, seed: u64) -> Command {
     tests
 }
 
-/// A rack whose nodes die, move and come back.
+/// A rack whose nodes die, move and come back. Of `seeds` the eight tests make 5.75 runs each: some take every second
+/// or fourth.
 fn rack_simulation(seeds: u64, seed: u64) -> Command {
     let mut tests = cargo(&["test", "--release", "-p", "minos-unit", "--lib", "--"]);
-    // The others are controls.
-    tests.args(["simulation::a_", "simulation::followers_"]);
-    tests.env("MINOS_UNIT_SEEDS", seeds.to_string()).env("MINOS_UNIT_SEED", seed.to_string());
+    tests.args(RACKS).env("MINOS_UNIT_SEEDS", seeds.to_string()).env("MINOS_UNIT_SEED", seed.to_string());
     tests
 }
+
+/// Ten thousand runs of it, built as the quick tests are, which make a tenth of them.
+pub(crate) fn racks(totals: &mut Totals) -> anyhow::Result<()> {
+    let mut tests = cargo(&["test", "--workspace", "--lib", "--"]);
+    run_tests(tests.args(RACKS).env("MINOS_UNIT_SEEDS", "1740"), totals)
+}
+
+/// The racks of which no safeguard is switched off, as the controls' are.
+const RACKS: [&str; 3] = ["simulation::a_", "simulation::an_", "simulation::followers_"];
 
 /// A log on a disk that loses power, fails and lies.
 fn flash_simulation(seeds: u64, seed: u64) -> Command {

@@ -91,13 +91,20 @@ const QUICK: [Part; 3] = [
     },
 ];
 
-const GATE: [Part; 8] = [
+const GATE: [Part; 9] = [
     Part {
         name: "long",
         shows: "the long tests of all crates",
         repeat: "cargo xtask gate",
         builds: None,
         run: run_long_tests,
+    },
+    Part {
+        name: "racks",
+        shows: "ten thousand racks in virtual time",
+        repeat: "cargo xtask simulate rack --seeds 1740",
+        builds: None,
+        run: suites::racks,
     },
     Part {
         name: "namespaces",
