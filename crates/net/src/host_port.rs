@@ -13,7 +13,6 @@ use crate::{
 
 /// A port over the kernel's transports, or to a process that shares memory with this one.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a server has a few, all of one kind")]
 pub enum HostPort {
     /// A UDP socket, and sockets at a card's queues where asked.
     Kernel(KernelPort),
@@ -23,7 +22,7 @@ pub enum HostPort {
 
 /// Messages of a [`HostPort`].
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "as above")]
+#[expect(clippy::large_enum_variant, reason = "a server has a few, all of one kind")]
 pub enum HostBurst {
     /// Of one over the kernel's transports.
     Kernel(<KernelPort as Port>::Burst),

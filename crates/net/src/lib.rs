@@ -26,6 +26,7 @@ mod poller;
 mod port;
 mod resolver;
 mod row;
+mod senders;
 mod socket;
 mod socket_file;
 pub mod timestamp;

@@ -12,7 +12,7 @@ use crate::frame::{End, Head, Mac};
 /// kernel until it is heard of again.
 const PLACES: usize = 8192;
 /// Peers that a [`Recent`] knows: the last one at each place, which is that of its port.
-const RECENT: usize = 8;
+pub(crate) const RECENT: usize = 8;
 /// Tells an address of zeros from none.
 const IS_SET: u64 = 1 << 48;
 
@@ -27,6 +27,13 @@ pub(crate) struct Neighbours {
 /// The hashes of the peers that were met last, so that few datagrams need one. They are those of one [`Neighbours`].
 #[derive(Debug, Default)]
 pub(crate) struct Recent([Option<(SocketAddr, u64)>; RECENT]);
+
+/// What was noted of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    hash: u64,
+    value: u64,
+}
 
 /// The headers of datagrams to the peers that were sent to last.
 #[derive(Debug, Default)]
@@ -48,11 +55,17 @@ impl Neighbours {
     }
 
     /// Notes that `peer` is behind this hardware address.
-    #[inline]
-    pub(crate) fn note(&self, recent: &mut Recent, peer: SocketAddr, mac: Mac) {
-        let hash = self.hash(recent, peer);
-        let place = self.place(hash);
+    pub(crate) fn note(&self, recent: &mut Recent, peer: SocketAddr, mac: Mac) -> Mark {
         let value = IS_SET | mac.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+        let mark = Mark { hash: self.hash(recent, peer), value };
+        self.keep(mark);
+        mark
+    }
+
+    /// Notes the same again.
+    #[inline]
+    pub(crate) fn keep(&self, Mark { hash, value }: Mark) {
+        let place = self.place(hash);
         // Mostly it is there already, and the line stays shared.
         if place.read(hash) != Some(value) {
             place.value.store(value, Relaxed);
@@ -149,7 +162,9 @@ mod tests {
     fn more_peers_than_places_replace_each_other_and_are_never_mistaken() {
         let neighbours = Neighbours::new();
         let peers = 4 * PLACES as u32;
-        (0..peers).for_each(|number| neighbours.note(&mut Recent::default(), peer(number), mac(number)));
+        for number in 0..peers {
+            neighbours.note(&mut Recent::default(), peer(number), mac(number));
+        }
         let found = (0..peers).filter(|&number| {
             let found = neighbours.find(&mut Recent::default(), peer(number));
             assert!(found.is_none_or(|found| found == mac(number)));

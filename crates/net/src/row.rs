@@ -8,6 +8,7 @@ use std::{
 use crate::{
     PortOptions,
     frame::{Datagram, Mac},
+    senders::Recipient,
 };
 
 /// The first port if none is asked for.
@@ -51,9 +52,8 @@ impl Row {
         SocketAddrV4::new(*self.first.ip(), self.first.port() + offset)
     }
 
-    /// The number of the port that a datagram in `frame` is for, on the host with this hardware address.
-    #[inline]
-    pub(crate) fn port_of(&self, datagram: &Datagram, frame: &[u8], mac: Mac) -> Option<usize> {
+    /// The port that a datagram in `frame` is for, on the host with this hardware address.
+    pub(crate) fn recipient(&self, datagram: &Datagram, frame: &[u8], mac: Mac) -> Option<Recipient> {
         let to = datagram.to.address;
         let is_here = to.ip() == IpAddr::V4(*self.first.ip()) && datagram.to.mac == mac;
         let offset = usize::from(to.port().wrapping_sub(self.first.port()));
@@ -63,6 +63,7 @@ impl Row {
         } else {
             Some(offset)
         };
-        number.filter(|&number| is_here && number < self.count)
+        let port = number.filter(|&number| is_here && number < self.count)?;
+        Some(Recipient { port, is_in_payload: self.shares_address, peer: datagram.from.address })
     }
 }

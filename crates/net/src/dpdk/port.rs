@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    net::{Ipv4Addr, SocketAddr},
     ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
@@ -22,10 +22,11 @@ use super::{
 };
 use crate::{
     CardCounts, Port, PortFacts, PortOptions, Way,
-    frame::{ARP_FRAME_BYTES, Arp, End, Head, packet_bytes, parse},
+    frame::{ARP_FRAME_BYTES, Arp, End, Head, packet_bytes},
     neighbours::{Heads, Recent},
     pieces::Bytes,
     resolver::Heard,
+    senders::{Arrival, Senders, Stranger},
     udp::{BURST_MESSAGES, Message, Sent, TransmitBurst},
 };
 
@@ -55,7 +56,7 @@ struct Counts {
 #[derive(Debug)]
 pub struct DpdkBurst {
     held: ArrayVec<Held, BURST_MESSAGES>,
-    recent: Recent,
+    senders: Senders,
     host: Arc<Host>,
 }
 
@@ -63,7 +64,7 @@ pub struct DpdkBurst {
 #[derive(Debug)]
 pub(super) struct Held {
     frame: Frame,
-    peer: SocketAddrV4,
+    peer: SocketAddr,
     payload: Range<usize>,
 }
 
@@ -119,21 +120,22 @@ impl DpdkPort {
     /// Takes a frame from a queue: into the burst, to another port's inbox, or as a question for the address.
     fn take(&self, mut frame: Frame, burst: &mut DpdkBurst) {
         let bytes = frame.bytes();
-        let Ok(datagram) = parse(bytes) else {
-            let arp = Arp::parse(bytes);
-            return self.take_arp(arp, &mut burst.recent);
-        };
-        match (self.host.row.port_of(&datagram, bytes, self.here.mac), datagram.from.address) {
-            (Some(port), SocketAddr::V4(peer)) => {
-                self.host.resolver.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
-                let held = Held { peer, payload: datagram.payload, frame };
+        let Host { row, resolver, .. } = &*self.host;
+        let recipient = |datagram: &_| row.recipient(datagram, bytes, self.here.mac);
+        match burst.senders.arrival(bytes, &resolver.neighbours, recipient) {
+            Ok(Arrival { peer, port, payload }) => {
+                let held = Held { peer, payload, frame };
                 if port == self.number {
                     burst.held.push(held);
                 } else if self.host.inboxes[port].push(held).is_err() {
                     self.counts.inbox_full.fetch_add(1, Relaxed);
                 }
             }
-            _ => {
+            Err(Stranger::Unread) => {
+                let arp = Arp::parse(bytes);
+                self.take_arp(arp, &mut burst.senders.recent);
+            }
+            Err(Stranger::NotHere) => {
                 self.counts.invalid.fetch_add(1, Relaxed);
             }
         }
@@ -168,7 +170,7 @@ impl Port for DpdkPort {
     type Burst = DpdkBurst;
 
     fn burst(&self) -> DpdkBurst {
-        DpdkBurst { held: ArrayVec::new(), recent: Recent::default(), host: Arc::clone(&self.host) }
+        DpdkBurst { held: ArrayVec::new(), senders: Senders::default(), host: Arc::clone(&self.host) }
     }
 
     fn receive_at_most(&self, burst: &mut DpdkBurst, messages_max: usize) -> io::Result<usize> {
@@ -195,7 +197,7 @@ impl Port for DpdkPort {
     fn messages(burst: &mut DpdkBurst) -> impl Iterator<Item = Message<'_>> {
         burst.held.iter_mut().map(|held| {
             let bytes = &mut held.frame.bytes()[held.payload.clone()];
-            Message { peer: held.peer.into(), segment_bytes: bytes.len().max(1), bytes }
+            Message { peer: held.peer, segment_bytes: bytes.len().max(1), bytes }
         })
     }
 

@@ -6,16 +6,14 @@
 /// The sum of `bytes`, not yet complemented or folded into 16 bits. An odd last byte counts as if a zero followed.
 #[inline]
 pub(super) fn sum(bytes: &[u8]) -> u64 {
-    // Nor does it mind the width of words.
+    // Nor does it mind the width of words: an addition of 128 bits is two instructions.
     let (words, rest) = bytes.as_chunks::<8>();
-    let (pairs, odd) = rest.as_chunks::<2>();
-    let halves = |word: &[u8; 8]| {
-        let word = u64::from_ne_bytes(*word);
-        (word & 0xffff_ffff) + (word >> 32)
-    };
-    let last = odd.first().map_or(0, |&byte| u16::from_ne_bytes([byte, 0]));
-    let pairs = pairs.iter().map(|pair| u64::from(u16::from_ne_bytes(*pair))).sum::<u64>();
-    words.iter().map(halves).sum::<u64>() + pairs + u64::from(last)
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let wide = |word: &[u8; 8]| u128::from(u64::from_ne_bytes(*word));
+    let sum = wide(&last) + words.iter().map(wide).sum::<u128>();
+    // Room is left for other numbers.
+    (sum as u64 & 0xffff_ffff) + (sum as u64 >> 32) + (sum >> 64) as u64
 }
 
 /// What a number of the headers adds to a sum.
@@ -27,12 +25,11 @@ pub(super) fn number(number: u16) -> u64 {
 /// Adds carries until 16 bits are left.
 #[inline]
 pub(super) fn fold(sum: u64) -> u16 {
-    // Twice two halves of 32 and 16 bits, of which the second has at most one carry.
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    sum as u16
+    // A sum of two halves that has a carry has room for it.
+    let (sum, carry) = (sum as u32).overflowing_add((sum >> 32) as u32);
+    let sum = sum + u32::from(carry);
+    let (sum, carry) = (sum as u16).overflowing_add((sum >> 16) as u16);
+    sum + u16::from(carry)
 }
 
 /// True if both are the same number in ones' complement, which has two zeros.

@@ -11,6 +11,9 @@ use super::{
 /// Bytes of the headers before UDP's of IPv4, and of IPv6.
 const UDP_AT: [usize; 2] = [ETHERNET_BYTES + IPV4_BYTES, ETHERNET_BYTES + IPV6_BYTES];
 
+/// Bytes of the longest [`Head`].
+pub const HEAD_BYTES_MAX: usize = UDP_AT[1] + UDP_BYTES;
+
 /// The headers of all datagrams from one end to another. Only lengths and checksums differ.
 #[derive(Clone, Debug)]
 pub struct Head {
@@ -83,7 +86,18 @@ impl Head {
     pub fn write(&self, frame: &mut [u8], payload_bytes: usize) -> Option<usize> {
         let bytes = self.bytes().checked_add(payload_bytes)?;
         let (head, payload) = frame.get_mut(..bytes)?.split_at_mut(self.bytes());
-        let udp_bytes = u16::try_from(UDP_BYTES + payload_bytes).ok()?;
+        self.write_before(payload, head)?;
+        Some(bytes)
+    }
+
+    /// Writes the headers before `payload` to `head`, which has [as many bytes](Self::bytes); `None` if it does not fit an IP
+    /// packet.
+    ///
+    /// # Panics
+    /// If `head` has another length.
+    #[inline]
+    pub fn write_before(&self, payload: &[u8], head: &mut [u8]) -> Option<()> {
+        let udp_bytes = u16::try_from(UDP_BYTES + payload.len()).ok()?;
         // The length counts twice: it is a part of the pseudo-header too.
         let checksum = checksum_of(self.udp_sum + 2 * number(udp_bytes) + sum(payload));
         let udp_at = match &self.template {
@@ -103,7 +117,7 @@ impl Head {
         };
         head[udp_at + 4..udp_at + 6].copy_from_slice(&udp_bytes.to_be_bytes());
         head[udp_at + 6..udp_at + 8].copy_from_slice(&checksum.to_ne_bytes());
-        Some(bytes)
+        Some(())
     }
 }
 

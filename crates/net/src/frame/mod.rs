@@ -5,6 +5,7 @@
 
 mod arp;
 mod checksum;
+mod flow;
 mod head;
 
 use std::{
@@ -15,7 +16,8 @@ use std::{
 use self::checksum::{fold, is_same, number, sum};
 pub use self::{
     arp::{ARP_FRAME_BYTES, Arp},
-    head::{Head, write_head},
+    flow::Flow,
+    head::{HEAD_BYTES_MAX, Head, write_head},
 };
 
 /// A hardware address.

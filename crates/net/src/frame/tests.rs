@@ -135,6 +135,58 @@ fn sources_that_are_no_host_are_not_answered() {
     assert_eq!(parse(&written(&from, &to, b"x")), Err(Invalid::Source));
 }
 
+/// Sets IP's checksum to the right one.
+fn repair(frame: &mut [u8]) {
+    frame[24..26].fill(0);
+    let checksum = !fold(sum(&frame[14..34]));
+    frame[24..26].copy_from_slice(&checksum.to_ne_bytes());
+}
+
+/// Frames of one flow, and then with one byte changed.
+#[test]
+fn a_flow_has_what_parsing_reads() {
+    let [from, to] = families()[0];
+    let flow = Flow::of(&written(&from, &to, b"first")).unwrap();
+    for bytes in [0, 1, 2, 7, 8, 700, 1472] {
+        let mut frame = written(&from, &to, &vec![0x5a; bytes]);
+        frame.extend([0; 18]);
+        assert_eq!(flow.payload(&frame), Some(parse(&frame).unwrap().payload));
+        // The number of IP is a sender's own.
+        frame[18..20].copy_from_slice(&[7, 9]);
+        repair(&mut frame);
+        assert_eq!(flow.payload(&frame), Some(parse(&frame).unwrap().payload));
+        for at in 0..frame.len() {
+            let mut changed = frame.clone();
+            changed[at] ^= 0x11;
+            // All count but the padding and, for the checksum, which may be left out, its field.
+            assert_eq!(flow.payload(&changed).is_some(), at >= 42 + bytes, "{bytes} {at}");
+        }
+        for end in 0..frame.len() {
+            assert_eq!(flow.payload(&frame[..end]).is_some(), end >= 42 + bytes, "{bytes} {end}");
+        }
+    }
+    let absent = with_checksum(written(&from, &to, b"none"), from.address.ip(), 0);
+    // IP's length, and UDP's, in a frame of 46 bytes whose UDP has no checksum.
+    for (ip_bytes, udp_bytes, end) in [
+        (32, 12, Some(46)),
+        (33, 12, None),
+        (31, 12, None),
+        (32, 11, Some(45)),
+        (32, 13, None),
+        (32, 7, None),
+    ] {
+        let mut frame = absent.clone();
+        [frame[17], frame[39]] = [ip_bytes, udp_bytes];
+        repair(&mut frame);
+        assert_eq!(parse(&frame).ok().map(|datagram| datagram.payload.end), end, "{ip_bytes} {udp_bytes}");
+        assert_eq!(flow.payload(&frame).map(|payload| payload.end), end, "{ip_bytes} {udp_bytes}");
+    }
+    assert_eq!(flow.payload(&absent), Some(42..46));
+    let [from, to] = families()[1];
+    let frame = written(&from, &to, b"first");
+    assert_eq!((Flow::of(&frame), flow.payload(&frame)), (None, None));
+}
+
 #[test]
 fn what_does_not_fit_is_not_written() {
     let [[v4, v4_to], [v6, v6_to]] = families();
@@ -170,6 +222,25 @@ proptest! {
         frame.truncate(cut);
         if let Ok(datagram) = parse(&frame) {
             prop_assert!(datagram.payload.end <= frame.len());
+        }
+    }
+
+    #[test]
+    fn a_flow_says_nothing_that_parsing_does_not(
+        payload in vec(any::<u8>(), 0..64), changes in vec((0_usize..128, any::<u8>()), 0..3), cut in 0_usize..140,
+        is_repaired: bool,
+    ) {
+        let [from, to] = families()[0];
+        let flow = Flow::of(&written(&from, &to, b"first")).unwrap();
+        let mut frame = written(&from, &to, &payload);
+        changes.iter().for_each(|&(at, byte)| if let Some(it) = frame.get_mut(at) { *it = byte });
+        if is_repaired {
+            frame[40..42].fill(0);
+            repair(&mut frame);
+        }
+        frame.truncate(cut);
+        if let Some(place) = flow.payload(&frame) {
+            prop_assert_eq!(parse(&frame), Ok(Datagram { from, to, payload: place }));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, IoSlice},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4},
+    net::{Ipv4Addr, SocketAddr},
     ops::Range,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     path::Path,
@@ -21,16 +21,17 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::{
     MemifFacts, MemifOptions, Side, control,
     link::Link,
-    region::Region,
+    region::Span,
     ring::{BUFFER_BYTES, FRAME_BYTES_MAX, LOG2_ENTRIES_MAX, Looked, Outgoing},
 };
 use crate::{
     CardCounts, Port, PortFacts, PortOptions, Way,
-    frame::{ARP_FRAME_BYTES, Arp, End, Mac, packet_bytes, parse},
+    frame::{ARP_FRAME_BYTES, Arp, End, HEAD_BYTES_MAX, Mac, packet_bytes},
     neighbours::{Heads, Recent},
     pieces::Bytes,
     resolver::{Heard, Resolver},
     row::Row,
+    senders::{Arrival, Senders, Stranger},
     socket_file::SocketFile,
     udp::{BURST_MESSAGES, Message, Sent, TransmitBurst},
 };
@@ -68,7 +69,10 @@ pub struct MemifPort {
 #[derive(Debug)]
 struct Desk {
     heads: Heads,
-    frame: Box<[u8; FRAME_BYTES_MAX]>,
+    /// The headers of the last frame.
+    before: [u8; HEAD_BYTES_MAX],
+    /// A payload that lay in pieces.
+    joined: Box<[u8; MTU_BYTES]>,
 }
 
 #[derive(Debug, Default)]
@@ -126,7 +130,7 @@ impl Drop for Doorman {
 /// A datagram on its way to another port's inbox.
 #[derive(Debug)]
 struct Stray {
-    peer: SocketAddrV4,
+    peer: SocketAddr,
     payload: Box<[u8]>,
 }
 
@@ -136,13 +140,13 @@ pub struct MemifBurst {
     bytes: Box<[u8]>,
     end: usize,
     held: ArrayVec<Held, BURST_MESSAGES>,
-    recent: Recent,
+    senders: Senders,
 }
 
 /// A received datagram.
 #[derive(Debug)]
 struct Held {
-    peer: SocketAddrV4,
+    peer: SocketAddr,
     payload: Range<usize>,
 }
 
@@ -209,11 +213,11 @@ impl MemifPort {
     pub fn open_all(options: &MemifOptions, wanted: &PortOptions) -> io::Result<Vec<Self>> {
         let host = Arc::new(Host::open(options, wanted)?);
         let port = |number| {
-            let frame = Box::new([0; FRAME_BYTES_MAX]);
+            let (before, joined) = ([0; HEAD_BYTES_MAX], Box::new([0; MTU_BYTES]));
             Ok(Self {
                 readable: eventfd(1, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
                 here: End { mac: host.mac(), address: host.row.address(number).into() },
-                sending: Mutex::new(Desk { heads: Heads::default(), frame }),
+                sending: Mutex::new(Desk { heads: Heads::default(), before, joined }),
                 host: Arc::clone(&host),
                 number,
                 counts: Counts::default(),
@@ -247,8 +251,7 @@ impl MemifPort {
         let room = messages_max.saturating_sub(burst.held.len());
         let Some(mut queue) = self.host.link.incoming(queue) else { return };
         let Some(queue) = queue.as_mut().filter(|_| room > 0) else { return };
-        let Looked { invalid, .. } =
-            queue.receive(room, |region, offset, bytes| self.take(region, offset, bytes, burst));
+        let Looked { invalid, .. } = queue.receive(room, |span| self.take(span, burst));
         if invalid > 0 {
             self.counts.invalid.fetch_add(invalid.into(), Relaxed);
         }
@@ -256,25 +259,25 @@ impl MemifPort {
 
     /// Takes a frame from a queue: into the burst, to another port's inbox, or as a question for the address.
     #[inline]
-    fn take(&self, region: &Region, offset: u32, bytes: usize, burst: &mut MemifBurst) {
-        let begin = burst.end;
+    fn take(&self, span: Span<'_>, burst: &mut MemifBurst) {
+        let (begin, bytes) = (burst.end, span.bytes());
         let frame = &mut burst.bytes[begin..begin + bytes];
-        region.copy_to(offset, frame);
-        let Ok(datagram) = parse(frame) else {
-            let arp = Arp::parse(frame);
-            return self.take_arp(arp, &mut burst.recent);
-        };
-        match (self.host.row.port_of(&datagram, frame, self.here.mac), datagram.from.address) {
-            (Some(port), SocketAddr::V4(peer)) => {
-                self.host.resolver.neighbours.note(&mut burst.recent, peer.into(), datagram.from.mac);
-                if port != self.number {
-                    return self.pass(port, Stray { peer, payload: frame[datagram.payload].into() });
-                }
-                let payload = begin + datagram.payload.start..begin + datagram.payload.end;
-                burst.held.push(Held { peer, payload });
+        span.copy_to(frame);
+        let Host { row, resolver, .. } = &*self.host;
+        let recipient = |datagram: &_| row.recipient(datagram, frame, self.here.mac);
+        match burst.senders.arrival(frame, &resolver.neighbours, recipient) {
+            Ok(Arrival { peer, port, payload }) if port == self.number => {
+                burst.held.push(Held { peer, payload: begin + payload.start..begin + payload.end });
                 burst.end = (begin + bytes).next_multiple_of(ALIGN);
             }
-            _ => {
+            Ok(Arrival { peer, port, payload }) => {
+                self.pass(port, Stray { peer, payload: frame[payload].into() });
+            }
+            Err(Stranger::Unread) => {
+                let arp = Arp::parse(frame);
+                self.take_arp(arp, &mut burst.senders.recent);
+            }
+            Err(Stranger::NotHere) => {
                 self.counts.invalid.fetch_add(1, Relaxed);
             }
         }
@@ -308,7 +311,7 @@ impl MemifPort {
         write(&mut frame);
         if let Some(queue) = self.host.link.outgoing(self.send_queue(0)).as_mut() {
             // A question is asked again, and so comes its answer.
-            let _ = queue.push(&frame);
+            let _ = queue.push([&frame, &[]]);
             queue.show();
         }
     }
@@ -352,7 +355,7 @@ impl Port for MemifPort {
             let (_, behind) = std::mem::take(&mut rest).split_at_mut(payload.start - at);
             let (bytes, behind) = behind.split_at_mut(payload.len());
             (rest, at) = (behind, payload.end);
-            Message { peer: (*peer).into(), segment_bytes: bytes.len().max(1), bytes }
+            Message { peer: *peer, segment_bytes: bytes.len().max(1), bytes }
         })
     }
 
@@ -410,7 +413,7 @@ impl Port for MemifPort {
 impl MemifBurst {
     pub(crate) fn new() -> Self {
         let bytes = vec![0; BURST_MESSAGES * FRAME_BYTES_MAX].into();
-        Self { bytes, end: 0, held: ArrayVec::new(), recent: Recent::default() }
+        Self { bytes, end: 0, held: ArrayVec::new(), senders: Senders::default() }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -453,7 +456,7 @@ impl<'a> Sending<'a> {
             return;
         }
         self.take_queue(port.send_queue(peer.port()), left.div_ceil(segment_bytes));
-        let Desk { heads, frame } = &mut *self.desk;
+        let Desk { heads, before, joined } = &mut *self.desk;
         let Some(head) = heads.to(&port.here, peer, |recent| port.host.resolver.mac_of(recent, peer)) else {
             self.sent.refused += 1;
             return;
@@ -463,12 +466,15 @@ impl<'a> Sending<'a> {
             self.sent.dropped += 1;
             return;
         };
-        let (mut bytes, begin) = (Bytes::of(pieces), head.bytes());
+        let (mut bytes, before) = (Bytes::of(pieces), &mut before[..head.bytes()]);
         while left > 0 {
             let taken = left.min(segment_bytes);
-            bytes.copy_to(&mut frame[begin..begin + taken]);
-            let length = head.write(&mut frame[..], taken);
-            if !length.is_some_and(|length| queue.push(&frame[..length])) {
+            // Bytes of several pieces are joined first.
+            let payload = bytes.whole(taken).unwrap_or_else(|| {
+                bytes.copy_to(&mut joined[..taken]);
+                &joined[..taken]
+            });
+            if head.write_before(payload, before).is_none() || !queue.push([before, payload]) {
                 self.sent.dropped += 1;
                 return;
             }

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    marker::PhantomData,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
     sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64},
@@ -17,7 +18,8 @@ use crate::mapping::Mapping;
 /// The kind of file system whose files are memory of usual pages.
 const TMPFS: FsWord = 0x0102_1994;
 /// Bytes of a cache line.
-const LINE_BYTES: u32 = 64;
+const LINE_BYTES: usize = 64;
+const SHORT: &str = "a span is shorter than what is copied";
 
 /// Numbers that the other process may change at any time.
 pub(super) trait Number {}
@@ -28,6 +30,14 @@ impl Number for AtomicU64 {}
 /// Memory in which the other process writes as it likes. It is only copied from and to, and looked at by atomic numbers.
 #[derive(Debug)]
 pub(super) struct Region(Mapping);
+
+/// Bytes that a region holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span<'a> {
+    at: NonNull<u8>,
+    bytes: usize,
+    region: PhantomData<&'a Region>,
+}
 
 impl Region {
     /// New memory of zeros, and the file by which another process gets it. It cannot shrink.
@@ -75,33 +85,56 @@ impl Region {
         self.0.place(offset.into(), count)
     }
 
-    /// Asks for the first two lines of a frame.
+    /// So many bytes from `offset` on; `None` if it does not hold them.
     #[inline]
-    pub(super) fn prefetch(&self, offset: u32) {
-        for offset in [offset, offset.saturating_add(LINE_BYTES)] {
-            if self.holds(offset, 1) {
+    pub(super) fn span(&self, offset: u32, bytes: usize) -> Option<Span<'_>> {
+        let at = self.holds(offset, bytes).then(|| self.0.place(offset.into(), bytes))?;
+        Some(Span { at, bytes, region: PhantomData })
+    }
+}
+
+impl Span<'_> {
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Asks for its first two lines.
+    #[inline]
+    pub(super) fn prefetch(&self) {
+        for line in [0, LINE_BYTES] {
+            if line < self.bytes {
                 // SAFETY: it lies in the mapping, and a byte that changes is an atomic one.
-                prefetch(unsafe { self.0.place::<AtomicU8>(offset.into(), 1).as_ref() });
+                prefetch(unsafe { self.at.add(line).cast::<AtomicU8>().as_ref() });
             }
         }
     }
 
-    /// Copies bytes from `offset` on, which it holds. They may change meanwhile: `to` then has any.
+    /// Copies the first bytes, as many as there are in `to`. They may change meanwhile: `to` then has any.
+    ///
+    /// # Panics
+    /// If it has not so many.
     #[inline]
-    pub(super) fn copy_to(&self, offset: u32, to: &mut [u8]) {
-        let from: NonNull<u8> = self.0.place(offset.into(), to.len());
-        // SAFETY: the place lies in the mapping, and no reference to it exists. The other process may store there meanwhile, and
+    pub(super) fn copy_to(&self, to: &mut [u8]) {
+        assert!(to.len() <= self.bytes, "{SHORT}");
+        // SAFETY: they lie in the mapping, and no reference to them exists. The other process may store there meanwhile, and
         // may have this one's threads store there too, if it gives them one place: no atomic copy of bytes exists, and whatever
         // bytes come of it are checked as a stranger's.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(self.at.as_ptr(), to.as_mut_ptr(), to.len()) };
     }
 
-    /// Copies `from` to `offset` and on, which it holds.
+    /// Copies `parts` to its beginning, one behind the other.
+    ///
+    /// # Panics
+    /// If it has not so many bytes.
     #[inline]
-    pub(super) fn copy_from(&self, offset: u32, from: &[u8]) {
-        let to: NonNull<u8> = self.0.place(offset.into(), from.len());
+    pub(super) fn copy_from(&self, parts: [&[u8]; 2]) {
+        let [first, second] = parts;
+        assert!(first.len() + second.len() <= self.bytes, "{SHORT}");
         // SAFETY: as above.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(first.as_ptr(), self.at.as_ptr(), first.len());
+            std::ptr::copy_nonoverlapping(second.as_ptr(), self.at.add(first.len()).as_ptr(), second.len());
+        }
     }
 }
 
@@ -113,14 +146,17 @@ mod tests {
     fn what_one_writes_the_other_reads() {
         let (here, file) = Region::create(8192).unwrap();
         let there = Region::of_peer(file.as_fd(), 8192).unwrap();
-        here.copy_from(100, b"shared");
+        here.span(100, 7).unwrap().copy_from([b"sha", b"red"]);
         let mut bytes = [0; 6];
-        there.copy_to(100, &mut bytes);
+        there.span(100, 6).unwrap().copy_to(&mut bytes);
         assert_eq!(&bytes, b"shared");
         assert!(
             there.holds(8186, 6) && !there.holds(8187, 6) && !there.holds(u32::MAX, usize::from(u16::MAX))
         );
-        there.prefetch(8191);
+        assert!(there.span(8187, 6).is_none());
+        for offset in [8192, 8191, 8128, 8127] {
+            there.span(offset, 8192 - offset as usize).unwrap().prefetch();
+        }
     }
 
     #[test]

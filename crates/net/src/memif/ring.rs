@@ -27,7 +27,10 @@ use std::{
 
 use arrayvec::ArrayVec;
 
-use super::{bell::Bell, region::Region};
+use super::{
+    bell::Bell,
+    region::{Region, Span},
+};
 use crate::udp::BURST_MESSAGES;
 
 const COOKIE: u32 = 0x03e3_1f20;
@@ -40,6 +43,8 @@ const DESCRIPTOR_BYTES: u32 = 16;
 const DO_NOT_RING: u16 = 1;
 /// A descriptor's flag.
 const GOES_ON: u64 = 1;
+/// The bits of a descriptor that number the region.
+const REGION: u64 = 0xffff_0000;
 
 /// Largest ring, as a power of two.
 pub(super) const LOG2_ENTRIES_MAX: u8 = 14;
@@ -77,14 +82,6 @@ pub(super) struct Ring {
 
 // SAFETY: all that it points to is atomic, and lies in a mapping that any thread may use.
 unsafe impl Send for Ring {}
-
-/// Where a frame is, or may be written.
-#[derive(Clone, Copy, Debug)]
-struct Buffer {
-    region: u16,
-    offset: u32,
-    bytes: usize,
-}
 
 impl Ring {
     /// The ring at this offset of a region of the side's; `None` if it does not fit there, or is none.
@@ -161,28 +158,43 @@ impl Ring {
         }
     }
 
-    /// The buffer of a slot, and whether its frame goes on in the next one; no buffer if it lies nowhere.
+    /// The frame in a slot, and whether it goes on in the next one; no frame if it lies nowhere.
     #[inline]
-    fn buffer(&self, slot: u16, first: u32) -> (Option<Buffer>, bool) {
+    fn frame(&self, slot: u16, first: u32) -> (Option<Span<'_>>, bool) {
         let [word, place] = self.descriptor(slot).map(|word| word.load(Relaxed));
         let bytes = (word >> 32) as usize;
-        let buffer = match &self.side {
+        let frame = match &self.side {
             Side::Server(regions) => {
-                let (region, offset) = ((word >> 16) as u16, place as u32);
-                let holds =
-                    regions.get(usize::from(region)).is_some_and(|region| region.holds(offset, bytes));
-                holds.then_some(Buffer { region, offset, bytes })
+                let region = regions.get(usize::from((word >> 16) as u16));
+                region.and_then(|region| region.span(place as u32, bytes))
             }
-            Side::Client(_, buffers) => {
-                let offset = buffers + (first + u32::from(slot & self.mask)) * BUFFER_BYTES;
-                (bytes <= BUFFER_BYTES as usize).then_some(Buffer { region: 0, offset, bytes })
+            Side::Client(regions, _) if bytes <= BUFFER_BYTES as usize => {
+                regions[0].span(self.buffer_at(slot, first), bytes)
             }
+            Side::Client(..) => None,
         };
-        (buffer, word & GOES_ON != 0)
+        (frame, word & GOES_ON != 0)
     }
 
-    fn region(&self, buffer: Buffer) -> &Region {
-        &self.side.regions()[usize::from(buffer.region)]
+    /// The buffer of a slot for a frame, and the word that says in which region it is; `None` if it lies nowhere.
+    #[inline]
+    fn room(&self, slot: u16, first: u32) -> Option<(Span<'_>, u64)> {
+        match &self.side {
+            Side::Server(regions) => {
+                let [word, place] = self.descriptor(slot).map(|word| word.load(Relaxed));
+                let region = regions.get(usize::from((word >> 16) as u16))?;
+                Some((region.span(place as u32, (word >> 32) as usize)?, word & REGION))
+            }
+            Side::Client(regions, _) => {
+                Some((regions[0].span(self.buffer_at(slot, first), BUFFER_BYTES as usize)?, 0))
+            }
+        }
+    }
+
+    /// Where the buffer of a slot of a client's ring lies in its first region.
+    fn buffer_at(&self, slot: u16, first: u32) -> u32 {
+        let Side::Client(_, buffers) = self.side else { return 0 };
+        buffers + (first + u32::from(slot & self.mask)) * BUFFER_BYTES
     }
 
     /// Wakes the reader, unless it looks by itself.
@@ -236,9 +248,9 @@ impl Incoming {
         Self { ring, first, next, goes_on: false, is_broken: false }
     }
 
-    /// Reads at most `most` frames, at most [`BURST_MESSAGES`]: `take` gets the place of each, and how long it is, and copies it.
+    /// Reads at most `most` frames, at most [`BURST_MESSAGES`]: `take` copies each.
     #[inline]
-    pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(&Region, u32, usize)) -> Looked {
+    pub(super) fn receive(&mut self, most: usize, mut take: impl FnMut(Span<'_>)) -> Looked {
         let (ring, next) = (&self.ring, self.next);
         let until = match ring.side {
             Side::Server(_) => ring.head().load(Acquire),
@@ -251,17 +263,17 @@ impl Incoming {
         }
         let taken = waiting.min(most.min(BURST_MESSAGES) as u16);
         // The other process wrote descriptors and frames in its own cache: wait for all of them at once.
-        let mut buffers: ArrayVec<(Option<Buffer>, bool), BURST_MESSAGES> = ArrayVec::new();
+        let mut frames: ArrayVec<(Option<Span<'_>>, bool), BURST_MESSAGES> = ArrayVec::new();
         for slot in 0..taken {
-            let (buffer, goes_on) = ring.buffer(next.wrapping_add(slot), self.first);
-            buffer.iter().for_each(|buffer| ring.region(*buffer).prefetch(buffer.offset));
-            buffers.push((buffer, goes_on));
+            let (frame, goes_on) = ring.frame(next.wrapping_add(slot), self.first);
+            frame.iter().for_each(Span::prefetch);
+            frames.push((frame, goes_on));
         }
         let mut invalid = 0;
-        for (buffer, goes_on) in buffers {
+        for (frame, goes_on) in frames {
             let is_whole = !self.goes_on && !goes_on;
-            match buffer.filter(|buffer| is_whole && buffer.bytes <= FRAME_BYTES_MAX) {
-                Some(buffer) => take(ring.region(buffer), buffer.offset, buffer.bytes),
+            match frame.filter(|frame| is_whole && frame.bytes() <= FRAME_BYTES_MAX) {
+                Some(frame) => take(frame),
                 // One in several pieces counts once.
                 None => invalid += u16::from(!goes_on),
             }
@@ -326,27 +338,25 @@ impl Outgoing {
             self.free = if free <= ring.entries() { free } else { 0 };
         }
         for slot in 0..self.free.min(count.min(BURST_MESSAGES) as u16) {
-            let (buffer, _) = ring.buffer(self.next.wrapping_add(slot), self.first);
-            buffer.iter().for_each(|buffer| ring.region(*buffer).prefetch(buffer.offset));
+            let room = ring.room(self.next.wrapping_add(slot), self.first);
+            room.iter().for_each(|(room, _)| room.prefetch());
         }
     }
 
-    /// Writes a frame; false if there is no buffer for it.
+    /// Writes a frame of two parts; false if there is no buffer for it.
     #[inline]
-    pub(super) fn push(&mut self, frame: &[u8]) -> bool {
+    pub(super) fn push(&mut self, parts: [&[u8]; 2]) -> bool {
         if self.free == 0 {
             self.prepare(1);
         }
         let ring = &self.ring;
-        let (buffer, _) = ring.buffer(self.next, self.first);
-        let room = match ring.side {
-            Side::Server(_) => buffer,
-            Side::Client(..) => buffer.map(|buffer| Buffer { bytes: BUFFER_BYTES as usize, ..buffer }),
+        let (room, bytes) = (ring.room(self.next, self.first), parts[0].len() + parts[1].len());
+        let Some((room, region)) = room.filter(|(room, _)| self.free > 0 && room.bytes() >= bytes) else {
+            return false;
         };
-        let Some(room) = room.filter(|room| self.free > 0 && room.bytes >= frame.len()) else { return false };
-        ring.region(room).copy_from(room.offset, frame);
+        room.copy_from(parts);
         let [word, _] = ring.descriptor(self.next);
-        word.store((frame.len() as u64) << 32 | u64::from(room.region) << 16, Relaxed);
+        word.store((bytes as u64) << 32 | region, Relaxed);
         self.next = self.next.wrapping_add(1);
         self.free -= 1;
         true
@@ -398,9 +408,9 @@ mod tests {
 
     fn take(incoming: &mut Incoming, most: usize) -> (Vec<Vec<u8>>, Looked) {
         let mut frames = Vec::new();
-        let looked = incoming.receive(most, |region, offset, bytes| {
-            let mut frame = vec![0; bytes];
-            region.copy_to(offset, &mut frame);
+        let looked = incoming.receive(most, |span| {
+            let mut frame = vec![0; span.bytes()];
+            span.copy_to(&mut frame);
             frames.push(frame);
         });
         (frames, looked)
@@ -416,7 +426,7 @@ mod tests {
             for round in 0..100_u8 {
                 let count = usize::from(round) % (1 << LOG2) + 1;
                 for frame in 0..count {
-                    assert!(outgoing.push(&vec![round; 10 + frame]));
+                    assert!(outgoing.push([&[round; 10], &vec![round; frame]]));
                 }
                 // Nothing is seen before it is shown.
                 assert_eq!(take(&mut incoming, 32).1, Looked::default());
@@ -426,9 +436,9 @@ mod tests {
                 assert!(frames.iter().zip(10..).all(|(frame, bytes)| *frame == vec![round; bytes]));
             }
             for _ in 0..1 << LOG2 {
-                assert!(outgoing.push(b"full"));
+                assert!(outgoing.push([b"full", b""]));
             }
-            assert!(!outgoing.push(b"no room"));
+            assert!(!outgoing.push([b"no room", b""]));
         }
     }
 
@@ -446,7 +456,7 @@ mod tests {
         let found = Ring::find(&sides[0], (0, 0), LOG2, bell).unwrap();
         let mut outgoing = Outgoing::of(found, 0);
         for _ in 0..2 {
-            assert!(outgoing.push(b"wake up"));
+            assert!(outgoing.push([b"wake up", b""]));
             outgoing.show();
             stuck.ring();
             bells.ring();
@@ -455,7 +465,7 @@ mod tests {
         drop(pipe);
         // It looks by itself.
         let _incoming = Incoming::of(ring(&sides[1]), 0);
-        assert!(outgoing.push(b"see it"));
+        assert!(outgoing.push([b"see it", b""]));
         outgoing.show();
         bells.ring();
         assert!(rustix::io::read(&theirs, &mut rung).is_err());
@@ -517,13 +527,11 @@ mod tests {
                     let word = unsafe { regions[0].numbers::<AtomicU64>(8 * at, 1).as_ref() };
                     word.store(*value, Relaxed);
                 }
-                let taken = incoming.receive(32, |region, offset, bytes| {
-                    assert!(region.holds(offset, bytes) && bytes <= FRAME_BYTES_MAX);
-                });
+                let taken = incoming.receive(32, |span| assert!(span.bytes() <= FRAME_BYTES_MAX));
                 prop_assert!(taken.taken <= 1 << LOG2);
                 for bytes in [0, 60, 1500] {
                     outgoing.prepare(32);
-                    outgoing.push(&vec![7; bytes]);
+                    outgoing.push([&vec![7; bytes], b""]);
                 }
                 outgoing.show();
             }

@@ -137,7 +137,7 @@ fn what_cannot_leave_is_counted() {
 fn inject(client: &MemifPort, queue: usize, bytes: &[u8]) {
     let mut queue = client.link().outgoing(queue);
     let queue = queue.as_mut().unwrap();
-    assert!(queue.push(bytes));
+    assert!(queue.push([bytes, b""]));
     queue.show();
 }
 

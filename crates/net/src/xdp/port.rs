@@ -26,9 +26,10 @@ use super::{
 };
 use crate::{
     PortOptions,
-    frame::{End, Head, packet_bytes, parse},
+    frame::{Datagram, End, Head, packet_bytes},
     neighbours::{Heads, Recent},
     pieces::Bytes,
+    senders::{Arrival, Recipient, Senders},
     udp::{BURST_MESSAGES, Message},
 };
 
@@ -77,7 +78,7 @@ struct Sending {
 pub(crate) struct CardBurst {
     card: Option<Arc<Card>>,
     held: ArrayVec<Held, BURST_MESSAGES>,
-    recent: Recent,
+    senders: Senders,
 }
 
 /// A received frame, and the datagram in it if it is sound.
@@ -155,7 +156,7 @@ impl CardPort {
 
     /// Room for a burst of this port and all opened with it.
     pub(crate) fn burst(&self) -> CardBurst {
-        CardBurst { card: Some(Arc::clone(&self.card)), held: ArrayVec::new(), recent: Recent::default() }
+        CardBurst { card: Some(Arc::clone(&self.card)), held: ArrayVec::new(), senders: Senders::default() }
     }
 
     /// Receives at most `messages_max` frames in place of the burst's old contents; returns the number of datagrams.
@@ -181,7 +182,7 @@ impl CardPort {
             while burst.held.len() < frames_max
                 && let Some(descriptor) = ring.pop()
             {
-                burst.held.extend(self.look(queue, &descriptor, &mut burst.recent));
+                burst.held.extend(self.look(queue, &descriptor, &mut burst.senders));
             }
             if burst.held.len() > had {
                 ring.release();
@@ -227,21 +228,25 @@ impl CardPort {
     }
 
     /// The frame of a descriptor, which the kernel has just given back, and the datagram in it.
-    fn look(&self, queue: usize, descriptor: &XdpDesc, recent: &mut Recent) -> Option<Held> {
+    fn look(&self, queue: usize, descriptor: &XdpDesc, senders: &mut Senders) -> Option<Held> {
         // SAFETY: it comes from a ring of received frames.
         let (mut frame, begin) = unsafe { self.card.frames.around(descriptor.addr) }?;
         let end = begin + descriptor.len as usize;
         // SAFETY: the frame is one of this card's.
         let bytes = unsafe { self.card.frames.slice(&mut frame) };
-        let read = bytes.get(begin..end).and_then(|bytes| parse(bytes).ok());
         let end_of = |address: SocketAddr| (address.ip(), address.port());
-        let read = read.filter(|datagram| end_of(datagram.to.address) == end_of(self.here.address));
-        let datagram = read.map(|datagram| {
-            let peer = self.scoped(datagram.from.address);
-            self.card.neighbours.note(recent, peer, datagram.from.mac);
-            (peer, begin + datagram.payload.start..begin + datagram.payload.end)
+        let recipient = |Datagram { from, to, .. }: &_| {
+            let is_here = end_of(to.address) == end_of(self.here.address);
+            let peer = self.scoped(from.address);
+            is_here.then_some(Recipient { port: self.number, is_in_payload: false, peer })
+        };
+        let read = bytes.get(begin..end).and_then(|bytes| {
+            let arrival = senders.arrival(bytes, &self.card.neighbours, recipient).ok();
+            // Another port may have used this burst.
+            let Arrival { peer, payload, .. } = arrival.filter(|arrival| arrival.port == self.number)?;
+            Some((peer, begin + payload.start..begin + payload.end))
         });
-        Some(Held { frame, queue, datagram })
+        Some(Held { frame, queue, datagram: read })
     }
 
     /// The address as the kernel gives it to UDP sockets: one of the link says which link.
