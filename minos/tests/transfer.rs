@@ -186,6 +186,105 @@ fn items_that_are_read_meanwhile_come_from_memcached_too() {
     check(&ours);
 }
 
+/// While it waits for whoever reads its list, memcached holds a lock of its items: so many keys fill the buffers between.
+#[test]
+fn a_long_list_holds_nobody_up() {
+    const KEYS: usize = 200_000;
+    let (theirs, ours) = (Server::memcached(&["-m", "128"]).unwrap(), server());
+    let mut client = Client::connect(theirs.address()).unwrap();
+    let filler = "f".repeat(200);
+    for number in 0..KEYS {
+        client.send(format!("ms {filler}{number} 1 q\r\nv\r\n").as_bytes()).unwrap();
+    }
+    client.send(b"mn\r\n").unwrap();
+    assert_eq!(client.line().unwrap(), "MN");
+    let said = run(&["import", &url(&theirs), "--to", &url(&ours)]);
+    assert!(said.contains(&format!("{KEYS} items copied")), "{said}");
+}
+
+/// A client that was told to bring a new value, and brings none, would leave the old one to all others.
+#[test]
+fn stale_items_are_left_out_and_left_as_they_are() {
+    for theirs in [Server::memcached(&["-m", "64"]).unwrap(), server()] {
+        let ours = server();
+        for (command, reply) in [
+            ("ms st 5 T100\r\nvalue\r\n", "HD"),
+            ("md st I T60\r\n", "HD"),
+            ("ms AAEgJQ== 2 b\r\nxx\r\n", "HD"),
+            ("md AAEgJQ== b I\r\n", "HD"),
+            ("mg empty N60 s\r\n", "HD s0 W"),
+            ("ms won 5\r\nvalue\r\n", "HD"),
+            ("md won I\r\n", "HD"),
+            ("mg won s\r\n", "HD s5 X W"),
+            ("ms good 0\r\n\r\n", "HD"),
+        ] {
+            assert_eq!(ask(&theirs, command.as_bytes()), reply, "{command}");
+        }
+        let said = run(&["import", &url(&theirs), "--to", &url(&ours)]);
+        assert!(
+            said.contains("1 items copied") && said.contains("4 items left out that are stale"),
+            "{said}"
+        );
+        assert_eq!(ask(&ours, b"mg good s\r\n"), "HD s0");
+        assert_eq!(ask(&ours, b"mg st s\r\n"), "EN");
+        // The next client is told to bring a value, and so is no other where one was told before.
+        assert_eq!(ask(&theirs, b"mg st s\r\n"), "HD s5 X W");
+        assert_eq!(ask(&theirs, b"mg AAEgJQ== b s\r\n"), "HD s2 X W");
+        assert_eq!(ask(&theirs, b"mg won s\r\n"), "HD s5 Z X");
+        assert_eq!(ask(&theirs, b"mg empty s\r\n"), "HD s0 Z");
+    }
+}
+
+#[test]
+fn a_value_comes_with_its_own_expiry_from_redis() {
+    let (theirs, ours) = (Server::redis(&[]).unwrap(), server());
+    const KEYS: usize = 500;
+    let fill = |word: &str, client: &mut Client| {
+        for number in 0..KEYS {
+            let expiry = if word == "temporary" { " EX 1000" } else { "" };
+            client.send(format!("SET k{number} {word}{expiry}\r\n").as_bytes()).unwrap();
+        }
+        (0..KEYS).for_each(|_| assert_eq!(client.line().unwrap(), "+OK"));
+    };
+    fill("permanent", &mut Client::connect(theirs.address()).unwrap());
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (mut writer, ends, fill) = (Client::connect(theirs.address()).unwrap(), &ends, &fill);
+        scope.spawn(move || {
+            while !ends.load(Relaxed) {
+                fill("temporary", &mut writer);
+                fill("permanent", &mut writer);
+            }
+        });
+        for _ in 0..20 {
+            let told = minos(&["import", &format!("redis://{}", theirs.address()), "--to", &url(&ours)]);
+            assert!(told.status.success(), "{told:?}");
+            let mut client = Client::connect(ours.address()).unwrap();
+            for number in 0..KEYS {
+                client.send(format!("mg k{number} t v\r\n").as_bytes()).unwrap();
+                let (head, value) = (client.line().unwrap(), client.line().unwrap());
+                assert_eq!(head.ends_with("t-1"), value == "permanent", "{head} {value}");
+            }
+        }
+        ends.store(true, Relaxed);
+    });
+}
+
+#[test]
+fn what_a_server_refuses_is_named() {
+    let (one, small) =
+        (server(), Server::memcached(&["-m", "64", "-I", "1k", "-o", "slab_chunk_max=512"]).unwrap());
+    ask(&one, format!("ms large 4000\r\n{}\r\n", "l".repeat(4000)).as_bytes());
+    ask(&one, b"ms good 1\r\nv\r\n");
+    let output = minos(&["import", &url(&one), "--to", &url(&small)]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("refused: \"large\": SERVER_ERROR object too large"),
+        "{said}"
+    );
+    assert_eq!(ask(&small, b"mg good s\r\n"), "HD s1");
+}
+
 /// Memcached before 1.6.9 has the lists by age alone.
 #[test]
 fn a_server_without_a_list_by_hash_gives_its_other_one() {
@@ -203,7 +302,7 @@ fn a_server_without_a_list_by_hash_gives_its_other_one() {
                             "key=old exp=-1 la=1 cas=1 fetch=no cls=1 size=9\r\nEND\r\n"
                         }
                         "lru_crawler metadump hash" => "BADCLASS invalid class id\r\n",
-                        "mg old f t v" => "VA 1 f0 t-1\r\nv\r\n",
+                        "mg old f t c v" => "VA 1 f0 t-1\r\nv\r\n",
                         _ => panic!("{line}"),
                     };
                     stream.write_all(reply.as_bytes()).unwrap();

@@ -85,6 +85,8 @@ pub(super) struct DumpReader<R> {
     file: R,
     records: u64,
     has_ended: bool,
+    /// Why no more can be read.
+    damage: Option<anyhow::Error>,
 }
 
 impl DumpReader<BufReader<File>> {
@@ -100,7 +102,7 @@ impl<R: Read> DumpReader<R> {
         ensure!(head.starts_with(MAGIC), "this is no dump");
         let version = u32_at(&head, 8);
         ensure!(version == VERSION, "a dump of version {version}; this program reads version {VERSION}");
-        Ok(Self { file, records: 0, has_ended: false })
+        Ok(Self { file, records: 0, has_ended: false, damage: None })
     }
 
     /// The next record; `None` at the end of a whole dump.
@@ -160,15 +162,25 @@ impl<R: Read> DumpReader<R> {
 
 impl<R: Read> Source for DumpReader<R> {
     fn next(&mut self) -> anyhow::Result<Option<Vec<Item>>> {
+        if let Some(damage) = self.damage.take() {
+            return Err(damage);
+        }
         if self.has_ended {
             return Ok(None);
         }
         let (mut items, mut bytes, now_ms) = (Vec::new(), 0, unix_ms());
         while items.len() < BATCH_ITEMS && bytes < BATCH_BYTES {
             let records = self.records;
-            let record = self.record();
             let damaged = || format!("damaged behind record {records}; those before were restored");
-            let Some(item) = record.with_context(damaged)? else { break };
+            let item = match self.record().with_context(damaged) {
+                Ok(Some(item)) => item,
+                Ok(None) => break,
+                // The records before it come first.
+                Err(error) => {
+                    self.damage = Some(error);
+                    break;
+                }
+            };
             if item.expires_unix_ms == 0 || item.expires_unix_ms > now_ms {
                 bytes += item.value.len();
                 items.push(item);
@@ -233,6 +245,10 @@ mod tests {
         for length in 0..whole.len() {
             assert!(read(&whole[..length]).is_err(), "{length} bytes");
         }
+        // What is before the damage is there.
+        let mut reader = DumpReader::new(&whole[..whole.len() - 1]).unwrap();
+        assert_eq!(reader.next().unwrap(), Some(items()));
+        assert!(reader.next().unwrap_err().to_string().contains("damaged behind record 3"));
         for at in (0..whole.len()).filter(|at| !(12..16).contains(at)) {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;

@@ -4,34 +4,25 @@ use std::{
     fmt,
     io::{self, BufRead, BufReader, Read, Write},
     net::{TcpStream, ToSocketAddrs},
-    thread,
     time::Duration,
 };
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 
-use super::{BATCH_BYTES, Item, Sink, Source, password_of_environment, unix_ms};
+use super::{Item, Sink, Source, key_list::KeyList, password_of_environment, unix_ms};
 use crate::trust::{Secured, TrustArgs};
 
 /// Longest key on the wire, in bytes.
 const KEY_BYTES_MAX: usize = 250;
-/// Keys asked for at once.
-const KEYS_AT_ONCE: usize = 200;
+/// Bytes of a key that are shown.
+const SHOWN_BYTES: usize = 40;
 /// Bytes of values sent before the server is asked whether it has stored them.
 const SENT_BYTES_MAX: usize = 256 << 10;
 /// Longest value that is taken, in bytes.
 const VALUE_BYTES_MAX: u64 = minos_base::VALUE_BYTES_MAX;
 /// A server that says nothing for so long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// Times that a server is asked for its keys, which lists them to one client at a time.
-const ATTEMPTS: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(100);
-/// The list along the hash table names each item that is there all the time.
-const LIST_BY_HASH: &str = "hash";
-/// The list along memcached's queues of items by age leaves out some that move meanwhile. Memcached before 1.6.9 has
-/// no other.
-const LIST_BY_AGE: &str = "all";
 /// Relative expiries end here: memcached takes larger numbers for seconds since 1970.
 const RELATIVE_MAX_S: u64 = 60 * 60 * 24 * 30;
 
@@ -42,6 +33,9 @@ const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated";
 pub(crate) struct Connection {
     reader: BufReader<Stream>,
     line: Vec<u8>,
+    /// The server's URL without user and password.
+    place: String,
+    patience: Duration,
 }
 
 enum Stream {
@@ -155,7 +149,8 @@ impl Connection {
         } else {
             Stream::Plain(stream)
         };
-        let mut connection = Self { reader: BufReader::with_capacity(64 << 10, stream), line: Vec::new() };
+        let reader = BufReader::with_capacity(64 << 10, stream);
+        let mut connection = Self { reader, line: Vec::new(), place: place.to_string(), patience };
         connection.send(b"version\r\n")?;
         // Without users it would store the password.
         if connection.line()? == UNAUTHENTICATED {
@@ -176,25 +171,42 @@ impl Connection {
         Ok(())
     }
 
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         let stream = self.reader.get_mut();
-        stream.write_all(bytes).and_then(|()| stream.flush())
+        stream.write_all(bytes).and_then(|()| stream.flush()).map_err(|error| self.named(error))
+    }
+
+    /// A time-out says who was silent.
+    fn named(&self, error: io::Error) -> anyhow::Error {
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                anyhow!("{} has been silent for {} s", self.place, self.patience.as_secs_f64())
+            }
+            _ => error.into(),
+        }
     }
 
     /// The next line, without its end.
     pub(crate) fn line(&mut self) -> anyhow::Result<&[u8]> {
         self.line.clear();
         // Longer lines are no replies to what is asked here.
-        let read = (&mut self.reader).take(4096).read_until(b'\n', &mut self.line)?;
-        ensure!(read > 0 && self.line.ends_with(b"\n"), "the server closed the connection");
-        Ok(self.line.trim_ascii_end())
+        let read = (&mut self.reader).take(4096).read_until(b'\n', &mut self.line);
+        let read = read.map_err(|error| self.named(error))?;
+        ensure!(read > 0 && self.line.ends_with(b"\n"), "{} has closed the connection", self.place);
+        Ok(self.last_line())
+    }
+
+    /// The line that was read last, without its end.
+    pub(crate) fn last_line(&self) -> &[u8] {
+        self.line.trim_ascii_end()
     }
 
     /// The value of `bytes` bytes that a line has announced, without its line end. Memory is taken as bytes arrive.
     pub(crate) fn value(&mut self, bytes: u64) -> anyhow::Result<Vec<u8>> {
         ensure!(bytes <= VALUE_BYTES_MAX, "a value of {bytes} bytes");
         let mut value = Vec::new();
-        (&mut self.reader).take(bytes + 2).read_to_end(&mut value)?;
+        let read = (&mut self.reader).take(bytes + 2).read_to_end(&mut value);
+        read.map_err(|error| self.named(error))?;
         ensure!(value.len() as u64 == bytes + 2 && value.ends_with(b"\r\n"), "a value was cut off");
         value.truncate(bytes as usize);
         Ok(value)
@@ -203,112 +215,110 @@ impl Connection {
 
 /// All items of a server that lists its keys.
 pub(super) struct MemcachedSource {
-    /// Lists keys.
-    keys: Connection,
+    keys: KeyList,
     /// Is asked for values.
     values: Connection,
-    has_ended: bool,
-    /// Keys of the list that no command can name: the protocol's keys are shorter, once they are encoded.
-    nameless: u64,
+    /// Items that the server holds for outdated, or that a client has yet to fill.
+    stale: u64,
+}
+
+/// The reply to one key.
+enum Told {
+    Item(Item),
+    /// It is gone.
+    Gone,
+    /// It is no value to be used. The server may have told this client to bring another one: the item's CAS unique then.
+    Stale(Option<u64>),
 }
 
 impl MemcachedSource {
     pub(super) fn connect(place: &Place, trust: &TrustArgs) -> anyhow::Result<Self> {
-        let values = Connection::open(place, trust, PATIENCE)?;
-        let mut list = LIST_BY_HASH;
-        for _ in 0..ATTEMPTS {
-            let mut keys = Connection::open(place, trust, PATIENCE)?;
-            keys.send(format!("lru_crawler metadump {list}\r\n").as_bytes())?;
-            // The first line alone tells whether there is a list.
-            let first = keys.reader.fill_buf()?;
-            if first.starts_with(b"key=") || first.starts_with(b"END") {
-                return Ok(Self { keys, values, has_ended: false, nameless: 0 });
-            }
-            let line = String::from_utf8_lossy(keys.line()?).into_owned();
-            if line.starts_with("BUSY") {
-                thread::sleep(PAUSE);
-            } else if list == LIST_BY_HASH {
-                list = LIST_BY_AGE;
-            } else {
-                bail!("the server lists no keys (lru_crawler metadump): {line}");
-            }
-        }
-        bail!("another client is listing the server's keys")
+        let keys = KeyList::of(place, trust)?;
+        Ok(Self { keys, values: Connection::open(place, trust, PATIENCE)?, stale: 0 })
     }
 
-    /// The next keys of the list whose values are asked for together.
-    fn next_keys(&mut self) -> anyhow::Result<Vec<Vec<u8>>> {
-        let (mut keys, mut bytes) = (Vec::new(), 0);
-        while keys.len() < KEYS_AT_ONCE && bytes < BATCH_BYTES {
-            let line = self.keys.line()?;
-            if line == b"END" {
-                self.has_ended = true;
-                break;
-            }
-            let mut words = line.split(|&byte| byte == b' ');
-            let encoded = words.next().and_then(|word| word.strip_prefix(b"key="));
-            let encoded = encoded.context("a line of the list names no key")?;
-            let key = decoded(encoded).context("a key of the list is badly encoded")?;
-            let size = words.find_map(|word| word.strip_prefix(b"size="));
-            bytes += size.and_then(|size| std::str::from_utf8(size).ok()?.parse::<u64>().ok()).unwrap_or(0);
-            if is_nameable(&key) {
-                keys.push(key);
-            } else {
-                self.nameless += 1;
-            }
-        }
-        Ok(keys)
-    }
-
-    /// The item of a key that was asked for; `None` if it is gone.
-    fn item(&mut self, key: Vec<u8>) -> anyhow::Result<Option<Item>> {
+    /// What the server says of a key that was asked for.
+    fn told(&mut self, key: &[u8]) -> anyhow::Result<Told> {
         let line = self.values.line()?;
         if line == b"EN" {
-            return Ok(None);
+            return Ok(Told::Gone);
         }
         let text = std::str::from_utf8(line).unwrap_or_default();
         let mut words = text.split(' ');
         let (name, bytes) = (words.next(), words.next().and_then(|word| word.parse::<u64>().ok()));
         let (Some("VA"), Some(bytes)) = (name, bytes) else { bail!("the server said: {text}") };
-        let (mut flags, mut expires_unix_ms) = (0, 0);
+        let (mut flags, mut expires_unix_ms, mut cas) = (0, 0, 0);
+        let (mut is_stale, mut is_won, mut is_sent) = (false, false, false);
         for word in words {
-            if let Some(number) = word.strip_prefix('f') {
-                flags = number.parse()?;
-            } else if let Some(seconds) = word.strip_prefix('t').and_then(|number| number.parse::<u64>().ok())
-            {
-                expires_unix_ms = unix_ms() + 1000 * seconds;
+            match word.split_at_checked(1) {
+                Some(("f", number)) => flags = number.parse()?,
+                Some(("t", "-1")) => {}
+                Some(("t", seconds)) => expires_unix_ms = unix_ms() + 1000 * seconds.parse::<u64>()?,
+                Some(("c", number)) => cas = number.parse()?,
+                Some(("X", _)) => is_stale = true,
+                Some(("W", _)) => is_won = true,
+                Some(("Z", _)) => is_sent = true,
+                _ => {}
             }
         }
         let value = self.values.value(bytes)?;
-        Ok(Some(Item { key, flags, expires_unix_ms, value }))
+        // An empty value that a client is to fill stands for a miss.
+        if is_stale || (value.is_empty() && (is_won || is_sent)) {
+            return Ok(Told::Stale(is_won.then_some(cas)));
+        }
+        Ok(Told::Item(Item { key: key.to_vec(), flags, expires_unix_ms, value }))
+    }
+
+    /// Lets the next client that asks for an item bring its value, as this one was told to. One that has changed since has
+    /// another CAS unique.
+    fn give_back(&mut self, won: &[(Vec<u8>, u64)]) -> anyhow::Result<()> {
+        let mut request = Vec::new();
+        for (key, cas) in won {
+            let (word, flag) = word_of(key);
+            request.extend([b"md ", &word[..], flag, format!(" I C{cas}\r\n").as_bytes()].concat());
+        }
+        self.values.send(&request)?;
+        won.iter().try_for_each(|_| self.values.line().map(drop))
     }
 }
 
 impl Source for MemcachedSource {
     fn next(&mut self) -> anyhow::Result<Option<Vec<Item>>> {
-        if self.has_ended {
+        let keys = self.keys.next()?;
+        if keys.is_empty() {
             return Ok(None);
         }
-        let keys = self.next_keys()?;
         let mut request = Vec::new();
         for key in &keys {
             let (word, flag) = word_of(key);
-            request.extend([b"mg ", &word[..], flag, b" f t v\r\n"].concat());
+            request.extend([b"mg ", &word[..], flag, b" f t c v\r\n"].concat());
         }
         self.values.send(&request)?;
-        let mut items = Vec::new();
+        let (mut items, mut won) = (Vec::new(), Vec::new());
         for key in keys {
-            items.extend(self.item(key)?);
+            match self.told(&key)? {
+                Told::Item(item) => items.push(item),
+                Told::Gone => {}
+                Told::Stale(cas) => {
+                    self.stale += 1;
+                    won.extend(cas.map(|cas| (key, cas)));
+                }
+            }
         }
+        self.give_back(&won)?;
         Ok(Some(items))
     }
 
-    fn left_out(&self) -> Option<String> {
-        let Self { nameless, .. } = self;
-        let text = format!(
-            "{nameless} keys left out that memcached's protocol cannot name: copy them by Redis' protocol"
-        );
-        (*nameless > 0).then_some(text)
+    fn left_out(&self) -> Vec<String> {
+        let (nameless, stale) = (self.keys.nameless, self.stale);
+        let nameless = (nameless > 0).then(|| {
+            format!(
+                "{nameless} keys left out that memcached's protocol cannot name: copy them by Redis' protocol"
+            )
+        });
+        let stale = (stale > 0)
+            .then(|| format!("{stale} items left out that are stale, or wait for their first value"));
+        nameless.into_iter().chain(stale).collect()
     }
 }
 
@@ -320,26 +330,29 @@ impl MemcachedSink {
         Connection::open(place, trust, PATIENCE).map(Self)
     }
 
-    /// Sends stores that answer only if they fail. Returns the reasons of failures.
+    /// Stores items. Returns the reasons of failures.
     fn store(&mut self, items: &[&Item]) -> anyhow::Result<Vec<String>> {
         let mut request = Vec::new();
         for item in items {
             let (word, flag) = word_of(&item.key);
             request.extend([b"ms ", &word[..]].concat());
             let exptime = exptime(item.expires_unix_ms, unix_ms());
-            write!(request, " {} F{} T{exptime} q", item.value.len(), item.flags)?;
+            write!(request, " {} F{} T{exptime}", item.value.len(), item.flags)?;
             request.extend([flag, b"\r\n", &item.value, b"\r\n"].concat());
         }
         request.extend(b"mn\r\n");
         self.0.send(&request)?;
         let mut reasons = Vec::new();
-        loop {
+        for item in items {
             let line = self.0.line()?;
-            if line == b"MN" {
-                return Ok(reasons);
+            ensure!(line != b"MN", "a store has no reply");
+            if line != b"HD" {
+                reasons.push(format!("{}: {}", shown(&item.key), String::from_utf8_lossy(line)));
             }
-            reasons.push(String::from_utf8_lossy(line).into_owned());
         }
+        let line = self.0.line()?;
+        ensure!(line == b"MN", "a store has two replies: {}", String::from_utf8_lossy(line));
+        Ok(reasons)
     }
 }
 
@@ -347,8 +360,8 @@ impl Sink for MemcachedSink {
     fn put(&mut self, items: &[Item]) -> anyhow::Result<Vec<String>> {
         let (good, bad): (Vec<_>, Vec<_>) = items.iter().partition(|item| is_nameable(&item.key));
         let reason = |item: &Item| {
-            let start = String::from_utf8_lossy(&item.key[..item.key.len().min(40)]).into_owned();
-            format!("a key of {} bytes that memcached's protocol cannot name: {start:?}", item.key.len())
+            let (bytes, shown) = (item.key.len(), shown(&item.key));
+            format!("a key of {bytes} bytes that memcached's protocol cannot name: {shown}")
         };
         let mut reasons: Vec<_> = bad.into_iter().map(reason).collect();
         let mut rest = &good[..];
@@ -367,6 +380,11 @@ impl Sink for MemcachedSink {
     }
 }
 
+/// The beginning of a key, as it may be printed.
+fn shown(key: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(&key[..key.len().min(SHOWN_BYTES)]))
+}
+
 /// A key as a meta command names it, and the flag that says how.
 pub(crate) fn word_of(key: &[u8]) -> (Vec<u8>, &'static [u8]) {
     if key.iter().all(|&byte| byte > b' ' && byte != 0x7f) {
@@ -376,7 +394,7 @@ pub(crate) fn word_of(key: &[u8]) -> (Vec<u8>, &'static [u8]) {
 }
 
 /// True if a command can name the key.
-fn is_nameable(key: &[u8]) -> bool {
+pub(super) fn is_nameable(key: &[u8]) -> bool {
     (1..=KEY_BYTES_MAX).contains(&word_of(key).0.len())
 }
 
@@ -399,23 +417,6 @@ fn exptime(expires_unix_ms: u64, now_unix_ms: u64) -> i64 {
     let exptime = if left_s <= RELATIVE_MAX_S { left_s } else { expires_unix_ms.div_ceil(1000) };
     // The latest moment that the protocol can name.
     i64::from(i32::try_from(exptime).unwrap_or(i32::MAX))
-}
-
-/// Resolves percent-encoding.
-fn decoded(encoded: &[u8]) -> Option<Vec<u8>> {
-    let mut key = Vec::with_capacity(encoded.len());
-    let mut rest = encoded;
-    while let Some((&byte, behind)) = rest.split_first() {
-        if byte != b'%' {
-            key.push(byte);
-            rest = behind;
-            continue;
-        }
-        let (digits, behind) = behind.split_at_checked(2)?;
-        key.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = behind;
-    }
-    Some(key)
 }
 
 #[cfg(test)]

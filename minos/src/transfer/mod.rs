@@ -1,6 +1,7 @@
 //! `minos dump`, `restore` and `import`: items between servers and files.
 
 mod file;
+mod key_list;
 mod memcached;
 mod redis;
 
@@ -53,9 +54,9 @@ trait Source {
     /// The next items, possibly none; `None` at the end.
     fn next(&mut self) -> anyhow::Result<Option<Vec<Item>>>;
 
-    /// The number and kind of what was left out, if anything was.
-    fn left_out(&self) -> Option<String> {
-        None
+    /// The numbers and kinds of what was left out.
+    fn left_out(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -10,6 +10,8 @@ use crate::trust::TrustArgs;
 
 /// Keys that one step of a scan looks at.
 const SCAN_COUNT: usize = 1000;
+/// Keys of one transaction, which holds up other clients.
+const KEYS_AT_ONCE: usize = 100;
 
 /// All strings of a database.
 pub(super) struct RedisSource {
@@ -99,6 +101,7 @@ impl RedisSource {
     fn next_keys(&mut self) -> Vec<Vec<u8>> {
         let (mut keys, mut sum) = (Vec::new(), 0);
         while sum < BATCH_BYTES
+            && keys.len() < KEYS_AT_ONCE
             && let Some((key, bytes)) = self.found.pop_front()
         {
             sum += bytes;
@@ -130,7 +133,8 @@ impl Source for RedisSource {
         }
         let keys = self.next_keys();
         let mut pipeline = pipe();
-        pipeline.ignore_errors();
+        // Nobody comes between a value and its expiry.
+        pipeline.atomic().ignore_errors();
         for key in &keys {
             pipeline.cmd("GET").arg(key).cmd("PTTL").arg(key);
         }
@@ -153,9 +157,11 @@ impl Source for RedisSource {
         Ok(Some(items))
     }
 
-    fn left_out(&self) -> Option<String> {
+    fn left_out(&self) -> Vec<String> {
         let count: u64 = self.others.values().sum();
         let kinds: Vec<_> = self.others.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        (count > 0).then(|| format!("{count} keys left out that are no strings: {}", kinds.join(", ")))
+        let text =
+            (count > 0).then(|| format!("{count} keys left out that are no strings: {}", kinds.join(", ")));
+        text.into_iter().collect()
     }
 }
