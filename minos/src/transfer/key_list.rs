@@ -117,3 +117,18 @@ fn decoded(encoded: &[u8]) -> Option<Vec<u8>> {
     }
     Some(key)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::word_of, *};
+
+    #[test]
+    fn keys_are_encoded_where_they_must() {
+        assert_eq!(word_of(b"a\xff"), (b"a\xff".to_vec(), &b""[..]));
+        assert_eq!(word_of(b"a b"), (b"YSBi".to_vec(), &b" b"[..]));
+        assert_eq!(decoded(b"a%20b%FF"), Some(b"a b\xff".to_vec()));
+        for bad in [&b"%"[..], b"%2", b"%zz"] {
+            assert_eq!(decoded(bad), None);
+        }
+    }
+}

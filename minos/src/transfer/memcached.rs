@@ -424,16 +424,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_encoded_where_they_must() {
-        assert_eq!(word_of(b"a\xff"), (b"a\xff".to_vec(), &b""[..]));
-        assert_eq!(word_of(b"a b"), (b"YSBi".to_vec(), &b" b"[..]));
-        assert_eq!(decoded(b"a%20b%FF"), Some(b"a b\xff".to_vec()));
-        for bad in [&b"%"[..], b"%2", b"%zz"] {
-            assert_eq!(decoded(bad), None);
-        }
-    }
-
-    #[test]
     fn expiries_are_relative_while_they_can() {
         let now_ms = 1_800_000_000_000;
         let month_ms = RELATIVE_MAX_S * 1000;
