@@ -241,13 +241,14 @@ mod tests {
 
     #[test]
     fn damage_is_found_wherever_it_is() {
-        let whole = dump(&items());
+        let items = items();
+        let whole = dump(&items);
         for length in 0..whole.len() {
             assert!(read(&whole[..length]).is_err(), "{length} bytes");
         }
         // What is before the damage is there.
         let mut reader = DumpReader::new(&whole[..whole.len() - 1]).unwrap();
-        assert_eq!(reader.next().unwrap(), Some(items()));
+        assert_eq!(reader.next().unwrap(), Some(items));
         assert!(reader.next().unwrap_err().to_string().contains("damaged behind record 3"));
         for at in (0..whole.len()).filter(|at| !(12..16).contains(at)) {
             let mut damaged = whole.clone();
