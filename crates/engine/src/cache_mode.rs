@@ -32,7 +32,7 @@ use crate::{
     slot::Slot,
     stats::StoreStats,
     store::{Engine, Writing},
-    tiered::{FlashRoom, LogMode, MemoryOnly, Tier},
+    tiered::{FlashRoom, FlashSpace, LogMode, MemoryOnly, Tier},
 };
 use arrayvec::ArrayVec;
 use minos_base::{KeyHash, Seconds, SizeClass, limits::KEY_BYTES_MAX};
@@ -45,7 +45,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -141,6 +141,8 @@ pub(crate) struct CacheCommon {
     bell: OnceLock<Arc<Bell>>,
     /// Flash takes no items: to wait for it is in vain.
     is_flash_stuck: AtomicBool,
+    /// A [`FlashSpace`].
+    flash_room: AtomicU8,
 }
 
 impl CacheCommon {
@@ -156,6 +158,20 @@ impl CacheCommon {
 
     pub(crate) fn set_flash_stuck(&self, is_stuck: bool) {
         self.is_flash_stuck.store(is_stuck, Relaxed);
+    }
+
+    pub(crate) fn set_flash_room(&self, room: FlashSpace) {
+        self.flash_room.store(room as u8, Relaxed);
+    }
+
+    /// True if flash has room for another item.
+    fn has_flash_room(&self) -> bool {
+        // Relaxed: as above.
+        let room = self.flash_room.load(Relaxed);
+        if room != FlashSpace::Plenty as u8 {
+            self.ring();
+        }
+        room != FlashSpace::None as u8
     }
 
     /// Rings this bell from now on, unless there is one.
@@ -609,6 +625,7 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             large_wanted: AtomicU64::new(0),
             bell: OnceLock::new(),
             is_flash_stuck: AtomicBool::new(false),
+            flash_room: AtomicU8::new(FlashSpace::Plenty as u8),
         }
     }
 
@@ -643,6 +660,19 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             return if writing.settle_oldest() { append(writing, words) } else { None };
         }
         append(writing, words)
+    }
+
+    #[inline(always)]
+    fn takes_more<A: Access>(engine: &Engine<Self, A>) -> bool {
+        !T::IS_TIERED || engine.common.has_flash_room()
+    }
+
+    fn count_again<A: Access>(writing: &Writing<'_, Self, A>, slot: Slot, state: &ItemState) {
+        let (region, log) = (writing.region(), writing.partition.space);
+        let copy = Self::locate(&log, region, slot).map(|item| log.copy_of(region, item));
+        if T::IS_TIERED && matches!(copy, Some(Twin::Same(_))) {
+            writing.partition.counts.tier.count_twin(state, true);
+        }
     }
 
     #[inline(always)]
@@ -878,13 +908,21 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         engine.memory().verify()?;
         let mut rooms = HashMap::new();
         for writing in writings {
-            let is_chain = writing.partition.space.live_entries(writing.region(), |entry| {
+            let (region, partition) = (writing.region(), writing.partition);
+            let mut twins = 0;
+            let is_chain = partition.space.live_entries(region, |entry| {
                 if !entry.is_dead {
                     rooms.insert(entry.payload.words(), entry.words);
+                    let copy = partition.space.copy_of(region, entry.payload);
+                    twins += u64::from(matches!(copy, Twin::Same(_)));
                 }
             });
             if !is_chain {
-                return Err(format!("the log of partition {} is broken", writing.partition.number));
+                return Err(format!("the log of partition {} is broken", partition.number));
+            }
+            let counted = partition.counts.tier.twins.value();
+            if T::IS_TIERED && counted != twins {
+                return Err(format!("partition {} has {twins} twins, not {counted}", partition.number));
             }
         }
         Ok(rooms)
@@ -907,6 +945,9 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
         moving.clear();
         moving.extend(region.words(item, words as usize).iter().map(|word| word.load(Relaxed)));
         let key = writing.key_to_tell(item);
+        if T::IS_TIERED {
+            writing.set_copy(item, Twin::None);
+        }
         log.kill(region, position(old.link()));
         let placed = Self::allocate(writing, words);
         if let Some(placed) = placed {
@@ -918,14 +959,18 @@ impl<B: PositionBits, T: Tier> Parts for LogMode<B, T> {
             }
             let mut place = place;
             if T::IS_TIERED {
-                log.set_copy(region, placed.item, copy);
+                writing.set_copy(placed.item, copy);
                 // Making room may have moved the slot.
                 let moved = chain::places(region, place.head).find(|place| place.slot(region) == old);
                 place = moved.unwrap_or(place);
             }
             relink::replace::<A>(region, place, old.with_link(placed.link));
             partition.counts.reinserted.add(1);
-        } else if !log.revive(region, position(old.link())) {
+        } else if log.revive(region, position(old.link())) {
+            if T::IS_TIERED {
+                writing.set_copy(item, copy);
+            }
+        } else {
             // The item is lost, and as a dead entry it was not counted.
             partition.counts.remove(&state, partition.index.generation(region));
             if !writing.engine.is_inline(state.value_bytes() as u64) {

@@ -65,6 +65,19 @@ pub(crate) struct TierCounts {
     pub(crate) unadopted: Counter,
     pub(crate) tombstones: Counter,
     pub(crate) tombstones_lost: Counter,
+    /// Items in memory whose copies on flash are the same, and bytes of their keys and values.
+    pub(crate) twins: Counter,
+    pub(crate) twin_bytes: Counter,
+}
+
+impl TierCounts {
+    /// The copy of an item is the same from now on, or no longer.
+    pub(crate) fn count_twin(&self, state: &ItemState, is_same: bool) {
+        let bytes = (state.key_bytes() + state.value_bytes()) as u64;
+        let signed = |count: u64| if is_same { count } else { count.wrapping_neg() };
+        self.twins.add(signed(1));
+        self.twin_bytes.add(signed(bytes));
+    }
 }
 
 #[derive(Debug, Default)]

@@ -300,8 +300,8 @@ pub use store::Engine;
 pub use store_mode::StoreMode;
 pub use sweep::Swept;
 pub use tiered::{
-    Choice, Cold, Due, Flash, LogMode, MemoryOnly, Need, Promotion, Standing, Ticket, TierStats, Tiered,
-    TieredMode, Tombstone, Tombstones, Walked, Written,
+    Choice, Cold, Due, Flash, FlashSpace, LogMode, MemoryOnly, Need, Promotion, Standing, Ticket, TierStats,
+    Tiered, TieredMode, Tombstone, Tombstones, Walked, Written,
 };
 pub use together::{Change, NotTogether, Seen, Then};
 pub use visit::Named;

@@ -48,6 +48,15 @@ pub(crate) trait Parts: Holding {
     /// Largest value that lies beside its key, and is read without a lock.
     fn inline_class_max(config: &StoreConfig, memory: &Memory) -> SizeClass;
 
+    /// True if a new item is taken; it may still find no memory.
+    #[inline(always)]
+    fn takes_more<A: Access>(_: &Engine<Self, A>) -> bool {
+        true
+    }
+
+    /// A linked item of an earlier process was counted.
+    fn count_again<A: Access>(_: &Writing<'_, Self, A>, _: Slot, _: &ItemState) {}
+
     /// The contents of a linked item are about to change in its place. Before they do, in case the process is
     /// killed between.
     #[inline(always)]

@@ -99,12 +99,12 @@ impl<M: Mode, A: Access> Engine<M, A> {
         Ok(())
     }
 
-    /// False for a key or value that is too long, whatever memory is free.
+    /// False for a key or value that is too long, whatever memory is free, and where no new items are taken.
     fn may_make(&self, change: &Change<'_>) -> bool {
         let Then::Store(value, _) = change.then else { return true };
         let (key_bytes, value_bytes) = (change.key.len(), value.len() as u64);
         let words = || M::words_beside(key_bytes, value_bytes, self);
-        self.may_hold(key_bytes, value_bytes) && words() <= M::item_words_max(self)
+        self.may_hold(key_bytes, value_bytes) && words() <= M::item_words_max(self) && M::takes_more(self)
     }
 
     /// The large values of changes, in their places.

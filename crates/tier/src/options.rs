@@ -77,7 +77,7 @@ impl Options {
     /// The log's policy.
     pub(crate) fn policy(&self) -> minos_flash::Policy {
         if self.is_lossless {
-            minos_flash::Policy::Store { utilisation_percent_max: 85 }
+            minos_flash::Policy::Store { utilisation_percent_max: 95 }
         } else {
             minos_flash::Policy::Cache { reinsert_percent: 20 }
         }

@@ -162,6 +162,8 @@ pub struct LogState {
     pub is_compacting: bool,
     /// Segments that would be free if no snapshot held them.
     pub held_segments: u64,
+    /// True if a store refuses new items, because flash has no room for more.
+    pub is_full: bool,
     /// True if nothing more is written, because a flush or the journal failed.
     pub is_read_only: bool,
 }
@@ -225,6 +227,7 @@ impl Stats {
             ("flash_live_bytes", state.live_bytes),
             ("flash_available_segments", state.available_segments),
             ("flash_read_only", u64::from(state.is_read_only)),
+            ("flash_full", u64::from(state.is_full)),
             ("flash_snapshots", snapshots.done),
             ("flash_snapshots_failed", snapshots.failed),
             ("flash_snapshots_given_up", snapshots.given_up),

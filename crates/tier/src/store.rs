@@ -191,10 +191,6 @@ impl TieredStore {
     ) {
         let tier = self.reader.tier();
         for (at, Entry { key, value, meta }) in entries.iter().enumerate() {
-            if tier.is_full() {
-                f(at, Err(OutOfMemory));
-                continue;
-            }
             let mut entry = tier.engine.entry(tier.engine.hash(key), key, now);
             f(at, entry.insert(&[value], *meta).map(|_| ()));
         }

@@ -10,7 +10,7 @@ use crate::{
 };
 use minos_base::FLASH_PAGE_BYTES;
 use minos_device::{Device, LaneCounts};
-use minos_engine::Tiered;
+use minos_engine::{FlashSpace, Tiered};
 use minos_flash::{
     Log,
     format::{Layout, Life, Seal, Superblock},
@@ -26,8 +26,11 @@ use std::{
     time::Duration,
 };
 
-/// Share of the log that live records and what memory holds may fill; the log itself takes a little more.
+/// Share of the log that live records and the items without a record may fill: what is acknowledged must find room. The
+/// log itself takes more, since records of items that were changed are live until their tombstones are written.
 const STORED_PERCENT_MAX: u64 = 80;
+/// Items without a record that are too few to wait for, as a share of the log.
+const FEW_PERCENT: u64 = 1;
 
 /// Bytes of a record beside key and value, and its share of what a page loses.
 const RECORD_BYTES: u64 = 80;
@@ -51,6 +54,7 @@ pub struct Tier {
     pub(crate) bell: Arc<Bell>,
     published: Mutex<Published>,
     is_full: AtomicBool,
+    is_room_coming: AtomicBool,
     is_read_only: AtomicBool,
 }
 
@@ -93,6 +97,7 @@ impl Tier {
             bell,
             published: Mutex::default(),
             is_full: AtomicBool::new(false),
+            is_room_coming: AtomicBool::new(false),
             is_read_only: AtomicBool::new(false),
         }
     }
@@ -169,10 +174,16 @@ impl Tier {
         Stats { engine, log, reads, keeper, lane, state, snapshots }
     }
 
-    /// True if the device of a store has no room for more than memory holds already: new items are to be refused.
+    /// True if the device of a store has no room for more than memory holds already: the engine refuses new items.
     pub fn is_full(&self) -> bool {
         // Relaxed: a store that comes a moment too late finds room in memory.
         self.is_full.load(Relaxed)
+    }
+
+    /// True if a full store may have room soon: some records are dead, and their tombstones are yet to be written.
+    pub fn is_room_coming(&self) -> bool {
+        // Relaxed: as above.
+        self.is_room_coming.load(Relaxed)
     }
 
     /// True if nothing more is written.
@@ -189,21 +200,26 @@ impl Tier {
     }
 
     /// Tells who stores if there is room, where everything must become durable.
-    pub(crate) fn publish_room(&self, log: &Log) {
+    /// Says how much room there is: copies of so many bytes are on their way, which the log counts already, and so
+    /// many tombstones are to be written.
+    pub(crate) fn publish_room(&self, log: &Log, (bytes_on_way, tombstones): (u64, usize)) {
         self.is_read_only.store(log.is_read_only(), Relaxed);
-        if !self.options.holds_deaths() {
-            // Nothing leaves memory any more.
-            self.is_full.store(log.is_full(), Relaxed);
+        if !self.options.is_lossless {
             return;
         }
-        let limit = log.capacity_bytes() / 100 * STORED_PERCENT_MAX;
-        let live = log.live_bytes();
-        let in_memory = || {
-            let stats = self.engine.stats();
-            stats.key_bytes + stats.value_bytes + stats.items * RECORD_BYTES
-        };
-        let is_full = live > limit / 2 && live + in_memory() > limit;
+        let (capacity, live) = (log.capacity_bytes(), log.live_bytes());
+        let limit = capacity / 100 * STORED_PERCENT_MAX;
+        let (mut is_full, mut is_room_coming, mut room) = (false, false, FlashSpace::Plenty);
+        if live + self.engine.memory_bytes() > limit {
+            let (items, bytes) = self.engine.without_copy();
+            let without_record = (bytes + items * RECORD_BYTES).saturating_sub(bytes_on_way);
+            is_full = live + without_record > limit;
+            is_room_coming = tombstones > 0 || without_record > capacity / 100 * FEW_PERCENT;
+            room = if is_full { FlashSpace::None } else { FlashSpace::Scarce };
+        }
+        self.is_room_coming.store(is_full && is_room_coming, Relaxed);
         self.is_full.store(is_full, Relaxed);
+        self.engine.set_flash_room(room);
     }
 
     pub(crate) fn layout(&self) -> &Layout {
@@ -237,6 +253,7 @@ impl Tier {
             compaction_bytes_s: log.compaction_rate(),
             is_compacting: log.is_compacting(),
             held_segments: log.held_back() as u64,
+            is_full: self.is_full(),
             is_read_only: log.is_read_only(),
         };
         let published = Published { log: log.counters(), lane, state };

@@ -307,6 +307,50 @@ fn cold_items_of_a_store_are_overwritten_without_end() {
     }
 }
 
+/// Memory is half as large as the device: what is acknowledged must find room there.
+#[test]
+fn a_full_store_keeps_what_it_has_and_takes_more_when_some_is_deleted() {
+    for durability in [Durability::None, Durability::Interval(100), Durability::Flush] {
+        let device = device(8 << 20);
+        minos_tier::format(&device, &format()).unwrap();
+        let engine = |config: &StoreConfig| {
+            let config = StoreConfig { memory_bytes: 4 << 20, ..config.clone() };
+            Tiered::create(&config).map(|it| (Arc::new(it), Memory::Empty))
+        };
+        let options = Options::store(durability);
+        let mut rig = Rig::open_with(&device, options, engine).unwrap();
+        let fill = |rig: &mut Rig, first| {
+            first
+                + (first..20_000).take_while(|&number| rig.put(&key(number), &value(number, 0))).count()
+                    as u32
+        };
+        let first = fill(&mut rig, 0);
+        // Also now all can become durable; then it is known how much room it takes.
+        rig.sync();
+        let count = fill(&mut rig, first);
+        assert!(first > 5000 && count < first * 5 / 4, "{durability:?}: {first} {count}");
+        rig.sync();
+        let deleted = count / 3;
+        assert!((0..deleted).all(|number| rig.store.delete(&key(number), NOW).unwrap()));
+        rig.drive();
+        let mut random = StdRng::seed_from_u64(0);
+        let mut versions = vec![0; count as usize];
+        for version in 1..10_000 {
+            let number = random.random_range(deleted..count);
+            assert!(rig.put(&key(number), &value(number, version)), "{durability:?}: {:?}", rig.keeper);
+            versions[number as usize] = version;
+        }
+        rig.sync();
+        drop(rig);
+        let mut rig = Rig::open_with(&device, options, engine).unwrap();
+        for (number, version) in (0..).zip(versions) {
+            let wanted = (number >= deleted).then(|| value(number, version));
+            assert_eq!(rig.get(&key(number)), Ok(wanted), "{durability:?}, {number}");
+        }
+        rig.tier.engine().check().unwrap();
+    }
+}
+
 /// Two of them do not fit the buffers of a reader.
 #[test]
 fn large_cold_items_of_a_store_are_overwritten_without_end() {

@@ -25,7 +25,7 @@ const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const GAUGES: &[&str] = &[
     "accepting_conns", "bytes", "curr_connections", "curr_items", "epoch_requests", "fetchers",
     "flash_available_segments", "flash_bad_segments", "flash_capacity_bytes", "flash_closing_segments", "flash_compacting",
-    "flash_compaction_rate", "flash_ending_segments", "flash_free_segments", "flash_items", "flash_items_in_flight",
+    "flash_compaction_rate", "flash_ending_segments", "flash_free_segments", "flash_full", "flash_items", "flash_items_in_flight",
     "flash_live_bytes", "flash_open_segments", "flash_read_only", "flash_reserved_segments", "flash_scrub_left",
     "flash_scrub_rate", "flash_scrub_segment", "flash_sealed_segments", "flash_segment_bytes", "flash_snapshot_held_segments", "flash_tombstones_waiting",
     "hash_bytes", "hot_key_share", "large_key_bytes", "large_workers", "limit_maxbytes",

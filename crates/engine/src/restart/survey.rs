@@ -173,6 +173,7 @@ impl Survey {
                 Verdict::Item(state) => {
                     found.cas_max = found.cas_max.max(self.own_cas(state.cas()));
                     partition.counts.add_again(&state);
+                    M::count_again(writing, slot, &state);
                     continue;
                 }
                 Verdict::Cold => {

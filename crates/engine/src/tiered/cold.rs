@@ -147,6 +147,16 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         }
     }
 
+    /// Notes what is known of the copy of an item, which has not changed yet.
+    pub(crate) fn set_copy(&self, item: Offset, copy: Twin) {
+        let (region, log) = (self.region(), self.partition.space);
+        let [was_same, is_same] = [log.copy_of(region, item), copy].map(|copy| matches!(copy, Twin::Same(_)));
+        log.set_copy(region, item, copy);
+        if was_same != is_same {
+            self.partition.counts.tier.count_twin(&ItemState::load(region, item, 0), is_same);
+        }
+    }
+
     /// The item of a slot changes, or goes unless it stays: its copy on flash is no longer the same.
     pub(crate) fn part_from_copy(&mut self, slot: Slot, stays: bool) {
         let (region, log) = (self.region(), self.partition.space);
@@ -155,7 +165,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         if copy == Twin::None || !is_on(Safeguard::Written) {
             return;
         }
-        log.set_copy(region, item, Twin::None);
+        self.set_copy(item, Twin::None);
         if let Twin::Same(word) = copy {
             let hash = self.engine.hash(key_of(self, item));
             place_of_twin(word).into_iter().for_each(|place| self.bury(hash, place, true));
@@ -275,7 +285,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         self.remember_level();
         let Some(cold) = self.slot_for(hash, to) else { return false };
         if let Some((_, item)) = self.item_at(memory) {
-            self.partition.space.set_copy(region, item, Twin::None);
+            self.set_copy(item, Twin::None);
         }
         relink::replace::<A>(region, place, cold);
         self.partition.counts.add_cold(cold);

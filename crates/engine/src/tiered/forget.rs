@@ -131,7 +131,7 @@ impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
         match writing.namer(hash, page) {
             None => false,
             Some(Namer::Item(item, _)) => {
-                writing.partition.space.set_copy(region, item, twin_of(to));
+                writing.set_copy(item, twin_of(to));
                 true
             }
             Some(Namer::Slot(place)) => match writing.slot_for(hash, to) {
@@ -157,7 +157,7 @@ impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
         match writing.namer(hash, page) {
             None => return false,
             Some(Namer::Item(item, slot)) => {
-                writing.partition.space.set_copy(writing.region(), item, Twin::None);
+                writing.set_copy(item, Twin::None);
                 writing.copy_again(slot);
             }
             Some(Namer::Slot(place)) => {
@@ -301,7 +301,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             if let Twin::Same(word) = log.copy_of(region, item)
                 && place_of_twin(word).is_some_and(|place| is_gone(place.page))
             {
-                log.set_copy(region, item, Twin::None);
+                self.set_copy(item, Twin::None);
                 if !ItemState::load(region, item, 0).is_flushed(generation) {
                     self.copy_again(slot);
                 }

@@ -40,7 +40,7 @@ pub use room::{Tombstone, Tombstones};
 pub use stats::TierStats;
 pub(crate) use tier::Tier;
 pub use tier::{Flash, LogMode, MemoryOnly};
-pub use walk::{Choice, Due, Need, Ticket, Walked};
+pub use walk::{Choice, Due, FlashSpace, Need, Ticket, Walked};
 pub use written::Written;
 
 /// Items that leave memory go to flash, and come back when they are read.

@@ -123,7 +123,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
             }
         };
         let region = self.region();
-        self.partition.space.set_copy(region, placed.item, twin_of(cold.slot.place()));
+        self.set_copy(placed.item, twin_of(cold.slot.place()));
         let cold_slot = place.slot(region);
         relink::replace::<A>(region, place, slot);
         self.bring_forward(place);

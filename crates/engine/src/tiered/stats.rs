@@ -63,6 +63,20 @@ impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
         stats
     }
 
+    /// Items in memory without a copy on flash, and bytes of their keys and values. Some may be dead.
+    pub fn without_copy(&self) -> (u64, u64) {
+        let stats = self.stats();
+        let (mut twins, mut twin_bytes) = (0_u64, 0_u64);
+        for partition in &self.partitions {
+            let counts = &partition.counts.tier;
+            twins = twins.wrapping_add(counts.twins.value());
+            twin_bytes = twin_bytes.wrapping_add(counts.twin_bytes.value());
+        }
+        // Others may have changed it meanwhile.
+        let bytes = stats.key_bytes + stats.value_bytes;
+        (stats.items.saturating_sub(twins), bytes.saturating_sub(twin_bytes))
+    }
+
     /// The highest number of a journal on flash that this table knows of. It outlives the process with the region: a
     /// table on flash with a higher one was changed without this.
     pub fn journal_known(&self) -> u64 {

@@ -58,6 +58,18 @@ pub struct Due<'a> {
     pub need: Need,
 }
 
+/// The room on flash for items that a table which may lose nothing has yet to take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlashSpace {
+    /// There is more than memory could fill.
+    #[default]
+    Plenty,
+    /// Memory could fill it: each store calls the thread that knows how much there is.
+    Scarce,
+    /// There is none: new items are refused.
+    None,
+}
+
 /// What an item needs to leave memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -115,6 +127,11 @@ impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     /// Says whether flash takes no items now, and will not in a moment: nothing in memory waits for it then.
     pub fn set_flash_stuck(&self, is_stuck: bool) {
         self.common.set_flash_stuck(is_stuck);
+    }
+
+    /// Says how much room flash has for new items.
+    pub fn set_flash_room(&self, room: FlashSpace) {
+        self.common.set_flash_room(room);
     }
 
     /// True if flash takes no items.
@@ -358,7 +375,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         let is_lossless = self.writer.room.tier.config.is_lossless;
         match choice {
             Choice::Write(to) if need == Need::Copy => {
-                self.partition.space.set_copy(self.region(), entry.payload, Twin::Begun(number));
+                self.set_copy(entry.payload, Twin::Begun(number));
                 let segment = self.partition.space.segment_of(entry.position);
                 self.writer.room.tier.open((entry.position, segment), to);
                 true

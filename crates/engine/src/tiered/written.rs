@@ -58,7 +58,7 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
                     // It does not leave yet.
                     let (region, log) = (self.region(), self.partition.space);
                     let item = log.locate(region, position);
-                    item.into_iter().for_each(|item| log.set_copy(region, item, twin_of(to)));
+                    item.into_iter().for_each(|item| self.set_copy(item, twin_of(to)));
                 } else if !self.flip(place, ticket.hash, to) {
                     return Written::Crowded;
                 }

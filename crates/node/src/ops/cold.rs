@@ -23,7 +23,7 @@ const CACHE_WAIT: Duration = Duration::from_millis(200);
 pub(crate) fn waits_max(tier: &Tier, wait: Option<Duration>) -> u32 {
     let usual = match tier.is_lossless() {
         _ if tier.is_read_only() => return 0,
-        true if tier.is_full() => return 0,
+        true if tier.is_full() && !tier.is_room_coming() => return 0,
         true => WAIT,
         false => CACHE_WAIT,
     };

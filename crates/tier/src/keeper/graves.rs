@@ -38,7 +38,7 @@ impl IntoIterator for Held {
 }
 
 impl Held {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.forgotten.len() + self.others.len()
     }
 
@@ -81,10 +81,6 @@ impl Graves {
 
     pub(crate) fn len(&self) -> usize {
         self.held.len() + self.due.len()
-    }
-
-    pub(crate) fn has_held(&self) -> bool {
-        self.held.len() > 0
     }
 
     pub(crate) fn has_due(&self) -> bool {

@@ -7,6 +7,9 @@ use crate::{
 };
 use std::{fmt, time::Duration};
 
+/// Shortest time between the beginnings of two groups for room, in microseconds.
+const ROOM_US: u64 = 50_000;
+
 /// How far a group is.
 #[derive(Debug, Default)]
 enum Phase {
@@ -61,6 +64,13 @@ impl Group {
     }
 }
 
+impl Group {
+    /// True if the last one began long enough ago for another one that makes room.
+    fn has_rested(&self, now: Now) -> bool {
+        self.begun_us.is_none_or(|begun| now.us >= begun + ROOM_US)
+    }
+}
+
 impl Keeper {
     /// A step of the group under way, or the beginning of the next.
     pub(super) fn advance_group(&mut self, now: Now) -> bool {
@@ -88,8 +98,8 @@ impl Keeper {
     fn begin_group(&mut self, now: Now) -> bool {
         let asked = self.tier.syncs.newest();
         let is_time = self.group.due_in(&self.tier.options, now).is_some_and(|due| due.is_zero());
-        // Their bytes are room.
-        let is_room = self.tier.is_full() && self.graves.has_held();
+        // Dead records are room.
+        let is_room = self.tier.is_room_coming() && self.group.has_rested(now);
         let is_needed = self.log.waits_for_group() || self.graves.is_full() || is_room;
         if asked.is_none() && !is_time && !is_needed {
             return false;

@@ -147,7 +147,8 @@ impl Keeper {
         did |= self.hand_out(now)?;
         did |= self.take_events();
         self.tier.kept.add(&std::mem::take(&mut self.counts));
-        self.tier.publish_room(&self.log);
+        let tombstones = self.graves.len() + self.group.graves.len();
+        self.tier.publish_room(&self.log, (self.flights.bytes() as u64, tombstones));
         self.tier.publish(&self.log, self.hands.lane.counts());
         wished.into_iter().for_each(|number| self.tier.wishes.done(number));
         let synced = std::mem::take(&mut self.synced);

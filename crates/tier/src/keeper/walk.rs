@@ -139,12 +139,18 @@ impl Keeper {
         }
         self.tier.engine.set_flash_stuck(self.behind == Behind::Stuck);
         // What leaves goes first. What is admitted is not known before it leaves, unless all is.
-        let is_clean = self.tier.options.is_lossless || self.tier.options.admission != Admission::All;
-        if is_clean || self.behind != Behind::No {
+        let options = &self.tier.options;
+        let goal = match (options.is_lossless, options.admission) {
+            // What was changed in memory has dead records, and their bytes are room. A group sees to that where there are any.
+            (true, _) if self.tier.is_room_coming() && !options.holds_deaths() => Goal::Durable,
+            (false, Admission::All) => Goal::Clean,
+            _ => return did,
+        };
+        if self.behind != Behind::No {
             return did;
         }
         for partition in 0..self.tier.engine.partitions() {
-            did |= self.walk(partition, Goal::Clean, now).entries > 0;
+            did |= self.walk(partition, goal, now).entries > 0;
         }
         did
     }
