@@ -29,7 +29,7 @@ pub(crate) use fetched::{Cold, Failed, Fetched, FlashAnswer, Need, Walked};
 pub(crate) use find::{Found, Head, find};
 pub(crate) use flush::{flush, flush_if_due, flush_in_turn};
 pub(crate) use lookup::Lookup;
-pub(crate) use moment::{Moment, bury, now_ms};
+pub(crate) use moment::{Moment, Standstill, bury, now_ms};
 pub(crate) use pending::{PendingStore, Step};
 pub(crate) use prefixes::{DELIMITER, Prefixes};
 pub(crate) use read::{Facts, Read, count_get, count_touch, read, touch};

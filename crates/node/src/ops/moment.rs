@@ -1,6 +1,9 @@
 //! Expiries between two seconds of the store's clock.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::{
+    cell::Cell,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use minos_base::{Clock, Seconds};
 use minos_engine::{Entry, ItemState, Mode};
@@ -15,10 +18,35 @@ pub(crate) struct Moment {
     pub(crate) early_ms: u16,
 }
 
-/// Milliseconds since 1970, now.
+thread_local! {
+    /// The moment at which time stands still for this thread, in milliseconds since 1970.
+    static STANDSTILL_MS: Cell<Option<i64>> = const { Cell::new(None) };
+}
+
+/// Milliseconds since 1970, now: on a thread with a [`Standstill`], when that began.
 pub(crate) fn now_ms() -> i64 {
+    STANDSTILL_MS.get().unwrap_or_else(calendar_ms)
+}
+
+fn calendar_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Until it is dropped, [`now_ms`] is the same moment for this thread: no item expires between two looks at it.
+pub(crate) struct Standstill(());
+
+impl Standstill {
+    pub(crate) fn begin() -> Self {
+        STANDSTILL_MS.set(Some(calendar_ms()));
+        Self(())
+    }
+}
+
+impl Drop for Standstill {
+    fn drop(&mut self) {
+        STANDSTILL_MS.set(None);
+    }
 }
 
 impl Moment {

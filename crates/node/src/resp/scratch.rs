@@ -18,7 +18,7 @@ use super::{
     together,
 };
 use crate::{
-    ops::{Context, Fetched, Next, Placement},
+    ops::{Context, Fetched, Next, Placement, Standstill},
     rack::RackView,
 };
 
@@ -101,6 +101,8 @@ pub(super) fn execute<M: Mode, P: Placement>(
     let table = table(cx)?;
     for _ in 0..ATTEMPTS_MAX {
         tx.truncate(start);
+        // Of items that expire at one moment, its commands see all or none.
+        let _standstill = Standstill::begin();
         let Some(items) = items(cx, queued, watched)? else { return Ok(Ended::Changed) };
         let uniques = copy(&table, &items, cx.now)?;
         compose::array(tx, count);

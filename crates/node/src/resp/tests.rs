@@ -274,3 +274,27 @@ fn many_keys_pause_and_go_on() {
         assert_eq!(said, b":95\r\n", "{command}");
     }
 }
+
+/// Slow enough in between for the item to expire, which others see at its millisecond.
+#[test]
+fn no_item_expires_within_a_transaction() {
+    let mut session = session::<StoreMode>(1 << 20);
+    session.resp.as_mut().unwrap().limits.command_bytes_max = 1 << 20;
+    assert_eq!(session.send(arrays(&["setrange big 999999 x", "bitcount big"])), b":1000000\r\n:4\r\n");
+    let slow = ["bitcount big"; 200];
+    let ends = ["get lease", "get made", "pttl made"];
+    let commands = [&["multi", "set made v px 2"], &ends[..], &slow, &ends, &["exec"]].concat();
+    for px in 1..=10 {
+        session.now = session.clock.seconds();
+        session.send(arrays(&[&format!("set lease v px {px}")]));
+        let begun = Instant::now();
+        let said = String::from_utf8(session.send(arrays(&commands))).unwrap();
+        assert!(begun.elapsed() > Duration::from_millis(2), "the control");
+        let replies = said.split_once("*207\r\n+OK\r\n").unwrap().1;
+        let (front, back) = replies.split_once(&":4\r\n".repeat(slow.len())).unwrap();
+        assert_eq!(front, back, "{px}");
+        assert!(front.ends_with("$1\r\nv\r\n:2\r\n"), "{px}: {front}");
+        session.now = session.clock.seconds();
+        assert_eq!(session.send(arrays(&["get made"])), b"$-1\r\n", "{px}");
+    }
+}
