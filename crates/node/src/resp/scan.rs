@@ -16,11 +16,11 @@ use crate::{
     rack::Intent,
 };
 
-/// Buckets that SCAN looks at in one call, at most; and KEYS between two looks at other requests.
+/// Buckets that SCAN looks at in one call, at most; and KEYS and RANDOMKEY between two looks at other requests.
 const BUCKETS_MAX: usize = 1024;
 /// Keys of one reply to SCAN, about at most, whatever the client asks for.
 const SCAN_KEYS_MAX: i64 = 4096;
-/// Attempts of RANDOMKEY to find a bucket with an item, then buckets that it looks at in turn.
+/// Random buckets that RANDOMKEY looks at, before others in turn.
 const RANDOM_ATTEMPTS_MAX: u64 = 64;
 
 /// The error of KEYS beyond `--max-buffer`.
@@ -143,6 +143,17 @@ fn walk<M: Mode, P>(
     }
 }
 
+/// As [`walk`], of so many buckets, in as many partitions as have them.
+fn walk_on<M: Mode, P>(cx: &Context<'_, M, P>, mut cursor: u64, mut f: impl FnMut(&[u8])) -> u64 {
+    for _ in 0..BUCKETS_MAX {
+        cursor = walk(cx, cursor, 1, &mut f);
+        if cursor == 0 {
+            break;
+        }
+    }
+    cursor
+}
+
 /// Refuses a walk in a turn without the right to answer, which would find nothing.
 fn check_lease<M: Mode, P>(cx: &Context<'_, M, P>) -> Result<(), Failure> {
     if cx.rack.is_some_and(|rack| rack.term().is_none()) { Err(NO_LEASE.into()) } else { Ok(()) }
@@ -205,7 +216,8 @@ pub(super) fn keys<M: Mode, P: Placement>(
     Ok(())
 }
 
-/// RANDOMKEY: a key of the first bucket that has one, from a random bucket on.
+/// RANDOMKEY: one of the keys in some random buckets, and in the buckets from another one on. It pauses between steps, and
+/// goes on until it has found a key or looked at all buckets.
 pub(super) fn random<M: Mode, P: Placement>(
     cx: &mut Context<'_, M, P>,
     session: &mut RespSession,
@@ -214,7 +226,6 @@ pub(super) fn random<M: Mode, P: Placement>(
     check_lease(cx)?;
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
     let random = |salt: u64| cx.store.hash(&(time ^ salt.rotate_left(32)).to_le_bytes()).0;
-    let buckets = cx.store.stats().buckets.max(1);
     let mut chosen: Option<Vec<u8>> = None;
     let mut seen = 0;
     let mut choose = |key: &[u8]| {
@@ -224,28 +235,28 @@ pub(super) fn random<M: Mode, P: Placement>(
         }
     };
     let progress = &mut session.progress;
-    if M::HAS_FLASH {
-        if progress.done == 0 {
-            (progress.done, progress.cursor) = (1, random(0) % buckets);
+    if progress.done == 0 {
+        let stats = cx.store.stats();
+        if stats.items + stats.cold_items == 0 {
+            compose::null(tx, session.version);
+            return Ok(());
         }
-        progress.cursor = walk_with_flash(cx, progress.cursor, RANDOM_KEYS, &mut choose)?;
-        // Behind the end everything once more from the beginning.
-        progress.count += i64::from(progress.cursor == 0);
-        if chosen.is_none() && progress.count < 2 {
-            return pause(Next::Yield);
-        }
-    } else {
-        let mut cursor = 0;
-        for attempt in 1..=RANDOM_ATTEMPTS_MAX {
-            cursor = random(attempt << 8) % buckets;
-            walk(cx, cursor, 1, &mut choose);
-        }
-        for _ in 0..BUCKETS_MAX {
-            cursor = walk(cx, cursor, 1, &mut choose);
+        let bucket = |attempt: u64| random(attempt << 8) % stats.buckets.max(1);
+        (progress.done, progress.cursor) = (1, bucket(0));
+        let attempts = if M::HAS_FLASH { 0 } else { RANDOM_ATTEMPTS_MAX };
+        for attempt in 1..=attempts {
+            walk(cx, bucket(attempt), 1, &mut choose);
         }
     }
+    progress.cursor = match M::HAS_FLASH {
+        true => walk_with_flash(cx, progress.cursor, RANDOM_KEYS, &mut choose)?,
+        false => walk_on(cx, progress.cursor, &mut choose),
+    };
+    // Behind the end everything once more from the beginning.
+    progress.count += i64::from(progress.cursor == 0);
     match chosen {
         Some(key) => compose::bulk(tx, &key),
+        None if progress.count < 2 => return pause(Next::Yield),
         None => compose::null(tx, session.version),
     }
     Ok(())

@@ -298,3 +298,30 @@ fn no_item_expires_within_a_transaction() {
         assert_eq!(session.send(arrays(&["get made"])), b"$-1\r\n", "{px}");
     }
 }
+
+#[test]
+fn a_random_key_is_found_if_there_is_one() {
+    let mut session = session::<StoreMode>(1000);
+    session.resp.as_mut().unwrap().limits.command_bytes_max = 1 << 20;
+    let keys: Vec<String> = (0..40_000).map(|number| format!("key{number}")).collect();
+    for some in keys.chunks(1000) {
+        let items: String = some.iter().map(|key| format!(" {key} v")).collect();
+        assert_eq!(session.send(arrays(&[&format!("mset{items}")])), b"+OK\r\n");
+    }
+    for some in keys[1..].chunks(1000) {
+        session.send(arrays(&[&format!("del {}", some.join(" "))]));
+    }
+    session.pauses = 0;
+    for _ in 0..50 {
+        assert_eq!(session.send(arrays(&["randomkey"])), b"$4\r\nkey0\r\n");
+    }
+    assert!(session.pauses >= 50, "others are served meanwhile: {}", session.pauses);
+    let transaction = session.send(arrays(&["multi", "randomkey", "exec"]));
+    assert!(transaction.ends_with(b"*1\r\n$4\r\nkey0\r\n"));
+    // One that has expired is none.
+    session.send(arrays(&["pexpire key0 1"]));
+    std::thread::sleep(Duration::from_millis(3));
+    assert_eq!(session.send(arrays(&["randomkey"])), b"$-1\r\n");
+    session.send(arrays(&["del key0"]));
+    assert_eq!(session.send(arrays(&["randomkey"])), b"$-1\r\n");
+}
