@@ -58,6 +58,35 @@ fn commands_of_memcached_are_executed() {
 }
 
 #[test]
+fn a_value_has_the_length_that_stands_before_it() {
+    let servers = [Server::minos(Path::new(MINOS), &["--memory=64m"]), Server::memcached(&[])];
+    for server in servers.map(Result::unwrap) {
+        let url = format!("memcached://{}", server.address());
+        let differs = |length: &str| format!("the length is {length}, but the value has 3 bytes\n");
+        let (code, said) = minos(&["cli", "--server", &url, "set", "k", "0", "0", "5", "abc"]);
+        assert_eq!((code, said), (1, format!("minos: {}", differs("5"))));
+        let missing = "the length of the value is missing\n";
+        for (line, said) in [
+            ("set k 0 0 2 abc", &*differs("2")),
+            ("cas k 0 0 x 1 abc", &*differs("x")),
+            ("ms k 5 T0 abc", &*differs("5")),
+            ("ms k 3", missing),
+            ("set k", missing),
+            ("set", missing),
+            ("add k 0 0 abc", missing),
+            ("set k 0 0 3 abc", "STORED\n"),
+            ("ms k 3 abc", "HD\n"),
+        ] {
+            assert_eq!(cli(&url, &[], &format!("{line}\nmn\n")), format!("{said}MN\n"), "{line}");
+        }
+        // memcached 1.6.18 reads the value behind some lines as a command.
+        let said = cli(&url, &[], "set k x 0 7 version\nget k\n");
+        let (refusal, value) = ("CLIENT_ERROR bad command line format\n", "VALUE k 0 3\nabc\r\nEND\n");
+        assert!(said.starts_with(refusal) && said.ends_with(value), "{said}");
+    }
+}
+
+#[test]
 fn commands_of_redis_are_executed() {
     let server = Server::redis(&[]).unwrap();
     let url = format!("redis://{}", server.address());

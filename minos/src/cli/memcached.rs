@@ -1,5 +1,7 @@
 //! Commands of memcached's text protocol.
 
+use anyhow::{Context, ensure};
+
 use super::Remote;
 use crate::{
     transfer::{Connection, PATIENCE, Place},
@@ -38,6 +40,9 @@ const NAMES: &[&str] = &[
 ];
 /// The commands that a value follows.
 const STORES: [&[u8]; 6] = [b"set", b"add", b"replace", b"append", b"prepend", b"cas"];
+/// The word that is the length of the value, in such a command and in `ms`.
+const LENGTH_AT: usize = 4;
+const META_LENGTH_AT: usize = 2;
 /// The first words of replies that consist of more lines.
 const PARTS: [&str; 5] = ["STAT", "VALUE", "PREFIX", "ITEM", "key"];
 /// The meta commands, of which a `q` leaves replies out.
@@ -59,17 +64,32 @@ impl Remote for Memcached {
         &self.names
     }
 
+    /// Of a value that has not its length the server takes the rest for a command, or waits for more.
+    fn check(&self, words: &[Vec<u8>]) -> anyhow::Result<()> {
+        let Some((value, start)) = words.split_last().filter(|_| has_value(words)) else { return Ok(()) };
+        if is_short(words) {
+            return Ok(());
+        }
+        let at = if words[0] == b"ms" { META_LENGTH_AT } else { LENGTH_AT };
+        let length = start.get(at).context("the length of the value is missing")?;
+        let bytes = value.len();
+        let said = String::from_utf8_lossy(length);
+        ensure!(said.parse() == Ok(bytes), "the length is {said}, but the value has {bytes} bytes");
+        Ok(())
+    }
+
     fn execute(&mut self, words: &[Vec<u8>]) -> anyhow::Result<Vec<u8>> {
         self.connection.send(&request(words))?;
-        let is_quiet = is_quiet(words);
-        if is_quiet {
-            // Its answer comes last, where there may be no other.
+        // A quiet command may have no reply, and one that is refused two, if its value is read as another.
+        let is_closed = is_quiet(words) || has_value(words);
+        if is_closed {
+            // Its answer comes last.
             self.connection.send(b"mn\r\n")?;
         }
         let mut reply = Vec::new();
         loop {
             let line = String::from_utf8_lossy(self.connection.line()?).into_owned();
-            if is_quiet && line == "MN" {
+            if is_closed && line == "MN" {
                 return Ok(reply);
             }
             reply.extend_from_slice(line.as_bytes());
@@ -83,7 +103,7 @@ impl Remote for Memcached {
                 reply.extend(self.connection.value(bytes)?);
                 reply.extend(b"\r\n");
             }
-            if !is_quiet && !PARTS.contains(&parts[0].split('=').next().unwrap_or_default()) {
+            if !is_closed && !PARTS.contains(&parts[0].split('=').next().unwrap_or_default()) {
                 return Ok(reply);
             }
         }
@@ -96,17 +116,26 @@ fn is_quiet(words: &[Vec<u8>]) -> bool {
     has(b"noreply") || METAS.contains(&&words[0][..]) && has(b"q")
 }
 
-/// The bytes of a command. A store of two or three words behind its name is the short form: key, value, expiry.
+/// True if a value belongs to the command.
+fn has_value(words: &[Vec<u8>]) -> bool {
+    words.first().is_some_and(|name| STORES.contains(&&name[..]) || name == b"ms")
+}
+
+/// True for the short form of a store, which has two or three words behind its name: key, value, expiry.
+fn is_short(words: &[Vec<u8>]) -> bool {
+    matches!(words.len(), 3 | 4) && STORES.contains(&&words[0][..])
+}
+
+/// The bytes of a command.
 fn request(words: &[Vec<u8>]) -> Vec<u8> {
-    let is_store = STORES.contains(&&words[0][..]);
     let (line, value) = match words {
-        [name, key, value, rest @ ..] if is_store && rest.len() <= 1 => {
+        [name, key, value, rest @ ..] if is_short(words) => {
             let ttl = rest.first().map_or(&b"0"[..], |ttl| ttl);
             let bytes = value.len().to_string();
             ([&name[..], key, b"0", ttl, bytes.as_bytes()].join(&b' '), Some(value))
         }
         // The value comes last.
-        [start @ .., value] if is_store || words[0] == b"ms" => (start.join(&b' '), Some(value)),
+        [start @ .., value] if has_value(words) => (start.join(&b' '), Some(value)),
         _ => (words.join(&b' '), None),
     };
     let value = value.map(|value| [&value[..], b"\r\n"].concat()).unwrap_or_default();

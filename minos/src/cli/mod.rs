@@ -41,6 +41,11 @@ trait Remote {
     /// The names of its commands.
     fn names(&self) -> &[String];
 
+    /// Says why a command should not be sent.
+    fn check(&self, _words: &[Vec<u8>]) -> anyhow::Result<()> {
+        Ok(())
+    }
+
     /// Executes a command, and returns the reply as a person reads it. An error ends the conversation.
     fn execute(&mut self, words: &[Vec<u8>]) -> anyhow::Result<Vec<u8>>;
 }
@@ -54,6 +59,7 @@ impl CliArgs {
         };
         if !self.command.is_empty() {
             let words: Vec<_> = self.command.iter().map(|word| word.clone().into_bytes()).collect();
+            remote.check(&words)?;
             return print(&remote.execute(&words)?);
         }
         if stdin().is_terminal() {
@@ -106,7 +112,7 @@ fn is_end(line: &str) -> bool {
 
 /// Executes a line, if it is none of blanks.
 fn run_line(remote: &mut dyn Remote, line: &str) -> anyhow::Result<()> {
-    match words(line) {
+    match words(line).and_then(|words| remote.check(&words).map(|()| words)) {
         Ok(words) if words.is_empty() => Ok(()),
         Ok(words) if words[0] == b"help" && words.len() == 1 => {
             print(format!("{}\n", remote.names().join(" ")).as_bytes())
