@@ -1,5 +1,7 @@
 //! `minos cli` with both protocols.
 
+mod common;
+
 use std::{
     io::Write,
     path::Path,
@@ -96,6 +98,25 @@ fn commands_of_redis_are_executed() {
     assert!(said.starts_with(expected) && said.contains("unknown command 'NONE'"), "{said}");
     assert!(said.ends_with("(integer) -1\n"), "{said}");
     assert!(cli(&url, &[], "help\n").contains(" SETRANGE "));
+}
+
+#[test]
+fn replies_that_a_client_does_not_want_are_not_waited_for() {
+    let (minos, _) = common::start_with_resp(&["--memory=64m"]);
+    let redis = common::redis();
+    for server in [&minos, &redis] {
+        let url = format!("redis://{}", server.address());
+        assert_eq!(cli(&url, &["client", "reply", "off"], ""), "");
+        assert_eq!(cli(&url, &["CLIENT", "REPLY", "Skip"], ""), "");
+        let lines = "client reply skip\nset k v\nget k\nclient reply off\nset k w\nclient reply skip\n\
+                     get k\nget k\nclient reply on\nget k\nclient reply skip\nclient reply on\nget k\n";
+        assert_eq!(cli(&url, &[], lines), "\"v\"\nOK\n\"w\"\nOK\n\"w\"\n");
+        assert!(cli(&url, &[], "client reply bogus\nget k\n").ends_with("\n\"w\"\n"), "the control");
+    }
+    // A refusal is told.
+    let url = format!("redis://{}", redis.address());
+    let said = cli(&url, &[], "acl setuser default -client|reply\nclient reply off\nget k\n");
+    assert!(said.starts_with("OK\n(error) ") && said.ends_with("\n\"w\"\n"), "{said}");
 }
 
 /// Runs `minos` with arguments; its exit code and what it prints.

@@ -2,14 +2,23 @@
 
 use std::fmt::Write;
 
-use redis::{Connection, ConnectionLike, Value, cmd};
+use redis::{Cmd, Connection, ConnectionLike, Value, cmd};
 
 use super::Remote;
 use crate::{transfer::connect_redis, trust::TrustArgs};
 
+/// The commands that the server answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answered {
+    Every,
+    EveryButNext,
+    Nothing,
+}
+
 pub(super) struct Redis {
     connection: Connection,
     names: Vec<String>,
+    answered: Answered,
 }
 
 impl Redis {
@@ -24,21 +33,12 @@ impl Redis {
         };
         let mut names: Vec<_> = names.into_iter().filter_map(name).map(|name| name.to_uppercase()).collect();
         names.sort();
-        Ok(Self { connection, names })
-    }
-}
-
-impl Remote for Redis {
-    fn names(&self) -> &[String] {
-        &self.names
+        Ok(Self { connection, names, answered: Answered::Every })
     }
 
-    fn execute(&mut self, words: &[Vec<u8>]) -> anyhow::Result<Vec<u8>> {
-        let mut command = redis::Cmd::new();
-        words.iter().for_each(|word| {
-            command.arg(word);
-        });
-        match self.connection.req_command(&command) {
+    /// Executes a command that the server answers.
+    fn ask(&mut self, command: &Cmd) -> anyhow::Result<Vec<u8>> {
+        match self.connection.req_command(command) {
             Ok(value) => {
                 let mut text = String::new();
                 show(&value, 0, &mut text);
@@ -49,6 +49,57 @@ impl Remote for Redis {
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Sends a command that the server does not answer.
+    fn tell(&mut self, command: &Cmd) -> anyhow::Result<Vec<u8>> {
+        self.connection.send_packed_command(&command.get_packed_command())?;
+        Ok(Vec::new())
+    }
+}
+
+impl Remote for Redis {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn execute(&mut self, words: &[Vec<u8>]) -> anyhow::Result<Vec<u8>> {
+        let mut command = Cmd::new();
+        words.iter().for_each(|word| {
+            command.arg(word);
+        });
+        match (self.answered, wished(words)) {
+            (_, Some(Answered::Every)) | (Answered::Every, None) => {
+                self.answered = Answered::Every;
+                return self.ask(&command);
+            }
+            (Answered::EveryButNext, None) => self.answered = Answered::Every,
+            // It changes nothing.
+            (Answered::Nothing, None | Some(Answered::EveryButNext)) => {}
+            (_, Some(wished)) => {
+                // A server that refuses the command answers it. It refuses this one too, which it answers in any case.
+                let said = self.ask(cmd("CLIENT").arg("REPLY").arg("ON"))?;
+                self.answered = Answered::Every;
+                if said != b"OK\n" {
+                    return Ok(said);
+                }
+                self.answered = wished;
+            }
+        }
+        self.tell(&command)
+    }
+}
+
+/// What is to be answered behind a command, if it is CLIENT REPLY.
+fn wished(words: &[Vec<u8>]) -> Option<Answered> {
+    let words: Vec<_> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
+    let [client, reply, wish] = &words[..] else { return None };
+    match &wish[..] {
+        _ if client != b"client" || reply != b"reply" => None,
+        b"on" => Some(Answered::Every),
+        b"skip" => Some(Answered::EveryButNext),
+        b"off" => Some(Answered::Nothing),
+        _ => None,
     }
 }
 
