@@ -4,6 +4,7 @@ mod common;
 
 use std::{
     fs,
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
     time::{Duration, Instant},
@@ -97,6 +98,28 @@ fn a_store_has_everything_after_a_restart() {
     let mut client = connect(&server);
     assert_eq!(found(&mut client), KEYS - 1, "{}", server.log());
     assert_eq!(client.get("key7").unwrap(), None);
+}
+
+/// Before the fix, the store began with fewer items in silence.
+#[test]
+fn damage_of_a_stopped_store_is_told() {
+    const TOLD: &str = "it was damaged since it was stopped";
+    let (_folder, path) = file();
+    let server = serve("store", &path);
+    fill(&mut connect(&server));
+    stop(server);
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&vec![0; 3 << 20], 4 << 20).unwrap();
+    let server = serve("store", &path);
+    let mut client = connect(&server);
+    let (lost, log) = (stat(&mut client, "lost"), server.log());
+    assert!(lost > 0 && log.contains(TOLD) && log.contains(&format!("lost={lost} items={KEYS}")), "{log}");
+    let items = client.stats("").unwrap().into_iter().find(|(name, _)| name == "curr_items").unwrap().1;
+    assert_eq!(items, (u64::from(KEYS) - lost).to_string());
+    stop(server);
+    // It is told once.
+    let server = serve("store", &path);
+    assert_eq!((stat(&mut connect(&server), "lost"), server.log().contains(TOLD)), (0, false));
 }
 
 #[test]

@@ -25,5 +25,5 @@ pub use log::{
     Usage,
 };
 pub use minos_base::{FlashSlot, Tombstone, growth_bits};
-pub use recovery::{Found, Newest, NotOurs, Recovered, Recovery, Step, Winners};
+pub use recovery::{Damage, Found, Newest, NotOurs, Recovered, Recovery, Step, Winners};
 pub use work::{DeviceFailed, Outcome, Work, WorkId};

@@ -42,6 +42,7 @@ mod fetch;
 mod heads;
 mod index;
 mod keeper;
+mod last;
 mod names;
 mod open;
 mod options;
@@ -57,7 +58,7 @@ mod wishes;
 pub use fetch::ReadError;
 pub use heads::{Head, Walk};
 pub use keeper::{Keeper, Now, Turn};
-pub use minos_flash::format::Superblock;
+pub use minos_flash::{Damage, format::Superblock};
 pub use names::{Place, WaitError};
 pub use open::{
     Contents, Format, FormatError, Memory, OpenError, Recovered, check_value, format, inspect, open,

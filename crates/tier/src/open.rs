@@ -4,14 +4,15 @@ use crate::{
     keeper::{Hands, Keeper},
     options::Options,
     payload::HEAD_BYTES,
+    stats::KeeperCounts,
     tier::Tier,
 };
 use minos_base::{KeyHash, Seconds, limits::KEY_BYTES_MAX};
 use minos_device::{Device, LaneOptions};
 use minos_engine::{Standing, Tiered};
 use minos_flash::{
-    DeviceFailed, Found, Log, Newest, NotOurs, Outcome, Place, Recovery, Step, Tombstone, Winners, Work,
-    WorkId, create,
+    Damage, DeviceFailed, Found, Log, Newest, NotOurs, Outcome, Place, Recovery, Step, Tombstone, Winners,
+    Work, WorkId, create,
     format::{Fault, Layout, LayoutError, PAGE_BYTES, Superblock},
 };
 use std::{
@@ -161,6 +162,10 @@ pub struct Recovered {
     pub crowded: u64,
     /// Records that the index, which outlived the process, knows to be dead.
     pub dead: u64,
+    /// What does not verify of what did at a clean stop.
+    pub damage: Option<Damage>,
+    /// Items that were there at that stop, and that are not found.
+    pub lost: u64,
     /// The time that it took.
     pub took: Duration,
 }
@@ -239,11 +244,14 @@ where
         newest.add(found);
     })?;
     let layout = superblock.layout;
+    recovered.damage = found.damage;
     let (engine, memory) = engine(&superblock).map_err(|error| OpenError::Engine(error.into()))?;
     check_value(engine.value_bytes_max(), &layout)?;
     let mut log = Log::resume(&superblock, log_options(&options, &engine, &layout), found);
     check_region(&engine, &superblock, (memory, &log))?;
     let winners = newest.decide();
+    let lost_of = |damage: Damage| damage.items.saturating_sub(winners.live().count() as u64);
+    recovered.lost = recovered.damage.map_or(0, lost_of);
     winners.settle(&mut log);
     let dead = adopt(&engine, &winners, (memory, now), &mut log, &mut recovered);
     if options.is_lossless && recovered.crowded > 0 {
@@ -256,6 +264,7 @@ where
     options.read_lane.pool_bytes = options.read_lane.pool_bytes.max(half * 5 / 4);
     let lane = device.lane(&options.write_lane)?;
     let tier = Arc::new(Tier::new(engine, device.clone(), superblock, options));
+    tier.kept.add(&KeeperCounts { lost: recovered.lost, ..KeeperCounts::default() });
     let mut keeper = Keeper::new(Arc::clone(&tier), log, lane)?;
     keeper.bury_first(dead);
     recovered.took = begun.elapsed();
@@ -361,12 +370,20 @@ fn is_named(engine: &Tiered, winners: &Winners, (hash, sequence): (KeyHash, u64)
 
 fn recover(
     driver: &mut Driver,
-    mut out: impl FnMut(&Found),
+    out: impl FnMut(&Found),
 ) -> Result<(Superblock, minos_flash::Recovered), OpenError> {
-    let mut recovery = Recovery::new();
+    run(driver, (Recovery::new(), || false), out)?.ok_or_else(|| DeviceFailed.into())
+}
+
+/// Runs a recovery to its end. `None` if it `is_over` before.
+pub(crate) fn run(
+    driver: &mut Driver,
+    (mut recovery, is_over): (Recovery, impl Fn() -> bool),
+    mut out: impl FnMut(&Found),
+) -> Result<Option<(Superblock, minos_flash::Recovered)>, OpenError> {
     let mut step = Step::Working;
-    loop {
-        recovery.poll(driver.0.jobs());
+    while !is_over() {
+        recovery.poll(driver.hands.jobs());
         driver.run(|id, outcome| {
             if matches!(step, Step::Working) {
                 step = recovery.done(id, outcome, &mut out);
@@ -374,29 +391,39 @@ fn recover(
         })?;
         match step {
             Step::Working => {}
-            Step::Done(done) => return Ok(*done),
+            Step::Done(done) => return Ok(Some(*done)),
             Step::Failed(reason) => return Err(reason.into()),
         }
     }
+    Ok(None)
 }
 
 /// Executes work, and waits for it.
-pub(crate) struct Driver(Hands);
+pub(crate) struct Driver {
+    hands: Hands,
+    /// Longest time without any answer of the device.
+    patience: Duration,
+}
 
 impl Driver {
     pub(crate) fn new(device: &Device, options: &LaneOptions) -> io::Result<Self> {
-        Ok(Self(Hands::new(device.lane(options)?)))
+        Ok(Self { hands: Hands::new(device.lane(options)?), patience: PATIENCE })
+    }
+
+    /// Waits no longer than this for an answer of the device.
+    pub(crate) fn waiting_for(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     /// Submits what there is, and waits for a result.
     fn run(&mut self, mut f: impl FnMut(WorkId, Outcome<'_>)) -> Result<(), OpenError> {
         let begun = Instant::now();
-        while begun.elapsed() < PATIENCE {
-            self.0.submit()?;
-            if self.0.take_one(&mut f)? {
+        while begun.elapsed() < self.patience {
+            self.hands.submit()?;
+            if self.hands.take_one(&mut f)? {
                 return Ok(());
             }
-            self.0.wait(Duration::from_millis(100))?;
+            self.hands.wait(Duration::from_millis(100))?;
         }
         Err(DeviceFailed.into())
     }
@@ -405,7 +432,7 @@ impl Driver {
     pub(crate) fn run_all(&mut self, works: Vec<Work>) -> Result<Vec<Vec<u8>>, OpenError> {
         let mut results = vec![None; works.len()];
         let jobs = works.into_iter().enumerate();
-        self.0.jobs().extend(jobs.map(|(number, work)| (WorkId(number as u64), work)));
+        self.hands.jobs().extend(jobs.map(|(number, work)| (WorkId(number as u64), work)));
         while results.iter().any(Option::is_none) {
             self.run(|id, outcome| results[id.0 as usize] = Some(outcome.map(<[u8]>::to_vec)))?;
         }

@@ -17,7 +17,7 @@ use minos_node::{
     config::{Gathering, Promote, VectorWidth},
     settings::parse_time,
 };
-use minos_tier::{Contents, Durability, Format, Keeper, Memory, Options, Recovered, Superblock};
+use minos_tier::{Contents, Damage, Durability, Format, Keeper, Memory, Options, Recovered, Superblock};
 
 use super::values::{EngineKind, names, random_seed};
 use crate::rate::parse_rate;
@@ -250,6 +250,17 @@ fn tell(name: &str, device: &Device, recovered: &Recovered) {
         took_ms = recovered.took.as_millis() as u64,
         "{name}"
     );
+    if let Some(Damage { segments, pages, items }) = recovered.damage {
+        let lost = recovered.lost;
+        tracing::warn!(
+            segments,
+            pages,
+            lost,
+            items,
+            "{name}: it was damaged since it was stopped: pages in these segments do not verify, \
+             and of the items of that time so many are lost"
+        );
+    }
     for reason in facts.why_threads.iter().chain(&facts.why_buffered) {
         tracing::warn!("{name}: {reason}");
     }

@@ -2,12 +2,17 @@
 
 use super::{
     Fault, Life, Seal,
-    bytes::{put, u32_at, u64_at},
+    bytes::{put, u16_at, u32_at, u64_at},
 };
 
 const MARK: u64 = u64::from_le_bytes(*b"MinosFlJ");
 const HEAD_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 8;
+/// Where the last journal of a session has its items.
+const ITEMS: usize = 44;
+/// Where it says in an entry what the segment holds.
+const HELD: usize = 5;
+const HELD_PAGES: usize = 6;
 
 /// The use of a segment as recovery must know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +34,9 @@ pub enum Use {
 /// ```text
 /// 0   checksum of all that follows, seeded with the place
 /// 8   mark "MinosFlJ"   16  table          24  number
-/// 32  next life         36  least life     40  segments   44  zeros
-/// 48  for each segment: life (4), use (1: 0 free, 1 live, 2 bad, 3 leaving, 4 failing), zeros (3)
+/// 32  next life         36  least life     40  segments   44  items at a clean stop + 1 (0: none)
+/// 48  for each segment: life (4), use (1: 0 free, 1 live, 2 bad, 3 leaving, 4 failing),
+///     held at a clean stop (1: 0 not said, 1 sealed, 2 pages), number of these pages (2)
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
@@ -81,8 +87,25 @@ impl Journal {
             put(&mut bytes, at, &life.0.to_le_bytes());
             bytes[at + 4] = code;
         }
-        let sum = seal.sum(Life::NONE, at, &bytes[8..]);
-        put(&mut bytes, 0, &sum.to_le_bytes());
+        seal_journal(&mut bytes, seal, at);
+        bytes
+    }
+
+    /// As [`Journal::encode`], for the last journal of a session.
+    pub fn encode_last(&self, last: &LastSession, seal: Seal, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = self.encode(seal, at, len);
+        put(&mut bytes, ITEMS, &last.items.saturating_add(1).to_le_bytes());
+        for (segment, held) in last.held.iter().enumerate() {
+            let (code, pages) = match *held {
+                Held::Unknown => (0, 0),
+                Held::Sealed => (1, 0),
+                Held::Pages(pages) => (2, pages),
+            };
+            let at = HEAD_BYTES + segment * ENTRY_BYTES;
+            bytes[at + HELD] = code;
+            put(&mut bytes, at + HELD_PAGES, &pages.to_le_bytes());
+        }
+        seal_journal(&mut bytes, seal, at);
         bytes
     }
 
@@ -110,6 +133,48 @@ impl Journal {
             least_life: Life(u32_at(bytes, 36)),
             uses,
         })
+    }
+}
+
+fn seal_journal(bytes: &mut [u8], seal: Seal, at: u64) {
+    let sum = seal.sum(Life::NONE, at, &bytes[8..]);
+    put(bytes, 0, &sum.to_le_bytes());
+}
+
+/// What a segment holds that verifies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Held {
+    /// It is not known.
+    #[default]
+    Unknown,
+    /// All its records, and their footers.
+    Sealed,
+    /// So many pages of records, and no footers.
+    Pages(u16),
+}
+
+/// What the last journal of a session says beside the uses: all was durable, and nothing is written before the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastSession {
+    /// Items of the table, at most 4,294,967,294.
+    pub items: u32,
+    /// What each segment holds.
+    pub held: Vec<Held>,
+}
+
+impl LastSession {
+    /// Reads it from a journal that was verified. `None`: that one was not the last of a session.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let items = u32_at(bytes, ITEMS).checked_sub(1)?;
+        let held = |segment: usize| {
+            let at = HEAD_BYTES + segment * ENTRY_BYTES;
+            match bytes[at + HELD] {
+                1 => Held::Sealed,
+                2 => Held::Pages(u16_at(bytes, at + HELD_PAGES)),
+                _ => Held::Unknown,
+            }
+        };
+        Some(Self { items, held: (0..u32_at(bytes, 40) as usize).map(held).collect() })
     }
 }
 

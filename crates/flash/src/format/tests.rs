@@ -332,6 +332,22 @@ proptest! {
     }
 
     #[test]
+    fn the_last_journal_of_a_session_is_read_like_any_other(count in 1usize..900, items: u32) {
+        let journal = journal((1..=count).map(|number| Use::Live(Life(number as u32))).collect());
+        let held = |number| match number % 3 {
+            0 => Held::Unknown,
+            1 => Held::Sealed,
+            _ => Held::Pages(number as u16),
+        };
+        let last = LastSession { items: items.min(u32::MAX - 1), held: (0..count).map(held).collect() };
+        let bytes = journal.encode_last(&last, seal(), AT, Journal::bytes(count as u32));
+        prop_assert_eq!(&Journal::decode(&bytes, seal(), AT), &Ok(journal.clone()));
+        prop_assert_eq!(LastSession::decode(&bytes), Some(last));
+        let bytes = journal.encode(seal(), AT, Journal::bytes(count as u32));
+        prop_assert_eq!(LastSession::decode(&bytes), None);
+    }
+
+    #[test]
     fn footers_refuse_any_change(count in 0u32..400, at: prop::sample::Index, by in 1u8..) {
         let block = footer_block(count);
         let footers = Footers::decode(&block, seal(), AT).unwrap();

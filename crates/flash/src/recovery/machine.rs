@@ -1,10 +1,10 @@
 //! Reads superblock, journal, and the segments that the journal names.
 
-use super::scan;
+use super::{Damage, scan::scan_pages};
 use crate::{
     format::{
-        Fault, Footer, FooterWriter, Footers, Journal, Layout, Life, PAGE_BYTES, RoughLength, Seal,
-        Superblock, Trailer, Use, footer_block_bytes,
+        Fault, Footer, FooterWriter, Footers, Held, Journal, LastSession, Layout, Life, PAGE_BYTES,
+        RoughLength, Seal, Superblock, Trailer, Use, footer_block_bytes,
     },
     gather::Gather,
     work::{Names, Outcome, Work, WorkId},
@@ -47,6 +47,10 @@ pub(crate) struct Kept {
 pub struct Recovered {
     pub(crate) journal: Journal,
     pub(crate) kept: Vec<Kept>,
+    /// What each segment holds.
+    pub(super) held: Vec<Held>,
+    /// What is missing, if the session before ended with a clean stop.
+    pub damage: Option<Damage>,
 }
 
 /// A record that recovery found.
@@ -117,6 +121,11 @@ pub struct Recovery {
     heads: Vec<Gather>,
     superblock: Option<Superblock>,
     journal: Option<Journal>,
+    /// What that journal says of the session before.
+    last: Option<LastSession>,
+    held: Vec<Held>,
+    /// Footers are not read.
+    is_survey: bool,
     /// Segments that records move out of; read before all others.
     leaving: VecDeque<(u32, Life)>,
     /// Live segments not yet begun.
@@ -143,6 +152,9 @@ impl Recovery {
             heads,
             superblock: None,
             journal: None,
+            last: None,
+            held: Vec::new(),
+            is_survey: false,
             leaving: VecDeque::new(),
             waiting: VecDeque::new(),
             unsealed: VecDeque::new(),
@@ -151,6 +163,11 @@ impl Recovery {
             kept: Vec::new(),
             jobs,
         }
+    }
+
+    /// Only finds out what each segment holds, for [`Recovered::last_journal`].
+    pub fn survey() -> Self {
+        Self { is_survey: true, ..Self::new() }
     }
 
     /// Asks for work.
@@ -186,8 +203,10 @@ impl Recovery {
         self.phase = Phase::End;
         match (self.superblock, self.journal.take()) {
             (Some(superblock), Some(journal)) if is_ok => {
-                let kept = std::mem::take(&mut self.kept);
-                Step::Done(Box::new((superblock, Recovered { journal, kept })))
+                let (kept, held) = (std::mem::take(&mut self.kept), std::mem::take(&mut self.held));
+                let last = self.last.as_ref();
+                let damage = last.and_then(|last| Damage::between(last, &held, superblock.layout));
+                Step::Done(Box::new((superblock, Recovered { journal, kept, held, damage })))
             }
             _ => Step::Failed(NotOurs::Device),
         }
@@ -216,14 +235,18 @@ impl Recovery {
                 return Err(Fault::Table(journal.table));
             }
             let is_whole = journal.uses.len() == superblock.layout.segments() as usize;
-            if is_whole { Ok(journal) } else { Err(Fault::Length(journal.uses.len() as u64)) }
+            if !is_whole {
+                return Err(Fault::Length(journal.uses.len() as u64));
+            }
+            Ok((journal, LastSession::decode(&head.bytes)))
         };
         let journals: Vec<_> = self.heads.drain(..).map(|head| read(&head)).collect();
-        let newest = journals.iter().flatten().max_by_key(|journal| journal.number).cloned();
-        let journal = match newest {
-            Some(journal) => journal,
+        let newest = journals.iter().flatten().max_by_key(|(journal, _)| journal.number).cloned();
+        let (journal, last) = match newest {
+            Some(newest) => newest,
             None => first_ok(journals.into_iter()).map_err(NotOurs::Journal)?,
         };
+        (self.last, self.held) = (last, vec![Held::Unknown; journal.uses.len()]);
         for (segment, used) in journal.uses.iter().enumerate() {
             let (queue, life) = match *used {
                 Use::Live(life) => (&mut self.waiting, life),
@@ -309,6 +332,10 @@ impl Recovery {
         if len == 0 || len > u64::from(layout.segment_bytes()) {
             return self.unsealed.push_back((task.segment, task.life, task.is_leaving));
         }
+        if self.is_survey {
+            self.held[task.segment as usize] = Held::Sealed;
+            return;
+        }
         if len == PAGE_BYTES as u64 {
             return self.footers_read(task, layout, seal, end, out);
         }
@@ -332,6 +359,7 @@ impl Recovery {
         let of = (task.life, task.is_leaving);
         footers.iter().for_each(|footer| out(&found(begin, &footer, of)));
         let (segment, footer_bytes) = (task.segment, footers.trailer.entry_bytes);
+        self.held[segment as usize] = Held::Sealed;
         self.kept.push(Kept { segment, footer_bytes, unsealed: None, is_failing: false });
         if task.kind == Kind::Footers {
             self.rooms.push(task.gather.bytes);
@@ -339,7 +367,8 @@ impl Recovery {
     }
 
     fn pages_read(&mut self, task: Task, layout: Layout, seal: Seal, out: &mut impl FnMut(&Found)) {
-        let footers = scan(&task.gather.bytes, task.gather.at, task.life, seal);
+        let (footers, pages) = scan_pages(&task.gather.bytes, task.gather.at, task.life, seal);
+        self.held[task.segment as usize] = Held::Pages(pages);
         let mut writer = FooterWriter::default();
         for footer in &footers {
             out(&found(layout.segment_at(task.segment), footer, (task.life, task.is_leaving)));

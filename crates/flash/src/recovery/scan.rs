@@ -7,10 +7,16 @@ use crate::format::{Footer, Kind, Life, PAGE_BYTES, Pages, RoughLength, Seal, pa
 /// A page with a torn record was never durable. It counts as empty, because a reader that looks for a key in
 /// it could not tell that the torn record is not the key's newest.
 pub(crate) fn scan(segment: &[u8], at: u64, life: Life, seal: Seal) -> Vec<Footer> {
+    scan_pages(segment, at, life, seal).0
+}
+
+/// As [`scan`], with the number of pages that verify.
+pub(super) fn scan_pages(segment: &[u8], at: u64, life: Life, seal: Seal) -> (Vec<Footer>, u16) {
     let pages = Pages::new(segment, at, life, seal);
-    let mut found = Vec::new();
+    let (mut found, mut verified) = (Vec::new(), 0);
     for page in 0..pages.count() {
         let Ok(stamp) = pages.stamp(page) else { continue };
+        verified += 1;
         if stamp.first == 0 {
             continue;
         }
@@ -22,6 +28,7 @@ pub(crate) fn scan(segment: &[u8], at: u64, life: Life, seal: Seal) -> Vec<Foote
                 Ok(None) => break,
                 Err(_) => {
                     found.truncate(before);
+                    verified -= 1;
                     break;
                 }
             };
@@ -38,5 +45,5 @@ pub(crate) fn scan(segment: &[u8], at: u64, life: Life, seal: Seal) -> Vec<Foote
             offset = end;
         }
     }
-    found
+    (found, verified)
 }

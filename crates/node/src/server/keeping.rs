@@ -20,6 +20,9 @@ use super::shared::Shared;
 /// Longest wait for a snapshot to end.
 const SNAPSHOT_MAX: Duration = Duration::from_secs(5);
 
+/// Least patience with the device that takes the note of the end.
+const NOTE_MIN: Duration = Duration::from_secs(1);
+
 /// Longest rest of the keeper while the server stops.
 const STOPPING_REST: Duration = Duration::from_millis(100);
 
@@ -30,6 +33,7 @@ pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
     let stop = &shared.stop;
     let mut stopped = None;
     let mut last: Option<SyncId> = None;
+    let mut is_durable = false;
     loop {
         let now = Now { us: began.elapsed().as_micros() as u64, seconds: shared.clock.seconds() };
         let turned = keeper.turn(now).and_then(|turn| {
@@ -51,8 +55,9 @@ pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
         if last.is_none() && shared.workers_left.load(Acquire) == 0 {
             last = Some(keeper.tier().sync());
         }
-        let is_done = last.is_some_and(|last| keeper.tier().is_synced(last) != Ok(false));
-        if stop.is_at_once() || is_done {
+        let synced = last.map_or(Ok(false), |last| keeper.tier().is_synced(last));
+        is_durable = synced == Ok(true);
+        if stop.is_at_once() || synced != Ok(false) {
             break;
         }
         let patience = shared.plan.in_force().tuning.stop_timeout;
@@ -69,6 +74,10 @@ pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
     // A snapshot under way removes what it has written.
     if !tier.wait_snapshot(SNAPSHOT_MAX) {
         tracing::warn!("stopped before the unfinished snapshot was removed");
+    }
+    let patience = shared.plan.in_force().tuning.stop_timeout.max(NOTE_MIN);
+    if is_durable && let Err(error) = tier.note_end(patience, || stop.is_at_once()) {
+        tracing::warn!(%error, "the next start cannot tell what is damaged meanwhile");
     }
 }
 
