@@ -122,6 +122,21 @@ fn damage_of_a_stopped_store_is_told() {
     assert_eq!((stat(&mut connect(&server), "lost"), server.log().contains(TOLD)), (0, false));
 }
 
+/// Before the fix, the program ended as if nothing had happened.
+#[test]
+fn a_stop_that_loses_items_is_no_success() {
+    let (_folder, path) = file();
+    let flash = format!("--flash={}:64m", path.display());
+    // The stop has no time for what memory holds.
+    let minos_only = ["--engine=store", &flash, "--stop-timeout=0s"];
+    let mut server = common::start(Wanted { memory: "4m", minos_only: &minos_only, ..Wanted::default() });
+    connect(&server).set_many(&[("key".to_owned(), value(1))]).unwrap();
+    let status = server.terminate(Duration::from_secs(60)).unwrap().unwrap();
+    let log = server.log();
+    assert_eq!(status.code(), Some(1), "{log}");
+    assert!(log.contains("up to so many items are lost items=1"), "{log}");
+}
+
 #[test]
 fn a_cache_that_was_killed_keeps_what_was_on_flash() {
     let (_folder, path) = file();

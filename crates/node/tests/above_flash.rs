@@ -5,6 +5,8 @@ mod durable;
 mod flash_rig;
 #[path = "above_flash/promotion.rs"]
 mod promotion;
+#[path = "above_flash/stops.rs"]
+mod stops;
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

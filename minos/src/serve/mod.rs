@@ -90,8 +90,7 @@ fn serve<M: Mode>(
     drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
-    heeding.end();
-    Ok(())
+    heeding.end()
 }
 
 /// Serves a table whose items leave memory for flash.
@@ -124,8 +123,7 @@ fn serve_above_flash(
     drop(watch);
     memory::close(options, store)?;
     tracing::info!("stopped");
-    heeding.end();
-    Ok(())
+    heeding.end()
 }
 
 /// Tells whether the items outlive the process. The table may be closed meanwhile.

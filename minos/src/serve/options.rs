@@ -166,7 +166,8 @@ pub(crate) struct ServeOptions {
     /// Let clients stop the server by the command `shutdown`
     #[arg(long, value_enum, default_value_t = Switch::Off, help_heading = "Limits")]
     pub(crate) allow_shutdown: Switch,
-    /// Time for requests under way to finish when the server stops
+    /// Time for requests under way to finish when the server stops. Above flash, memory is written as long as flash does
+    /// not stand still for twice this time
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_time, help_heading = "Limits")]
     pub(crate) stop_timeout: Duration,
 

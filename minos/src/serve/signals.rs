@@ -6,6 +6,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use anyhow::ensure;
 use minos_node::{Operator, Server, Stop};
 use rustix::process::Signal;
 use signal_hook::{
@@ -37,6 +38,7 @@ pub(super) struct Heeding {
     signals: Handle,
     thread: JoinHandle<()>,
     upgrade: Arc<Upgrade>,
+    stop: Arc<Stop>,
 }
 
 impl Heeding {
@@ -46,22 +48,27 @@ impl Heeding {
         (reload, upgrade): (Option<Reload>, Upgrade),
     ) -> io::Result<Self> {
         let (stop, operator, upgrade) = (Arc::clone(server.stop()), server.operator(), Arc::new(upgrade));
-        let (handle, asked) = (signals.handle(), Arc::clone(&upgrade));
+        let (handle, asked, stopped) = (signals.handle(), Arc::clone(&upgrade), Arc::clone(&stop));
         let heed = move || {
             for signal in signals.forever() {
-                heed(signal, (&stop, &operator), reload.as_ref(), &asked);
+                heed(signal, (&stopped, &operator), reload.as_ref(), &asked);
             }
         };
         let thread = thread::Builder::new().name("minos-signals".to_owned()).spawn(heed)?;
-        Ok(Self { signals: handle, thread, upgrade })
+        Ok(Self { signals: handle, thread, upgrade, stop })
     }
 
     /// Runs another program if it was asked for. To be called when everything is closed.
-    pub(super) fn end(self) {
+    ///
+    /// # Errors
+    /// Items were lost with the stop.
+    pub(super) fn end(self) -> anyhow::Result<()> {
         self.signals.close();
         // It has told of its panic.
         let _ = self.thread.join();
         self.upgrade.run_if_asked();
+        ensure!(!self.stop.has_lost(), "flash did not take everything in memory: items are lost");
+        Ok(())
     }
 }
 

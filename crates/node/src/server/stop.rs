@@ -12,6 +12,8 @@ pub struct Stop {
     requested: AtomicBool,
     /// True if transfers in progress are to be aborted.
     at_once: AtomicBool,
+    /// True if items that a store had acknowledged are lost.
+    has_lost: AtomicBool,
     /// Readable once a stop was requested. A pipe, so that a signal handler may write to it.
     reader: PipeReader,
     writer: PipeWriter,
@@ -24,7 +26,8 @@ impl Stop {
     /// No descriptor is left.
     pub fn new() -> std::io::Result<Self> {
         let (reader, writer) = std::io::pipe()?;
-        Ok(Self { requested: AtomicBool::new(false), at_once: AtomicBool::new(false), reader, writer })
+        let (requested, at_once, has_lost) = Default::default();
+        Ok(Self { requested, at_once, has_lost, reader, writer })
     }
 
     /// Asks the server to stop.
@@ -49,6 +52,16 @@ impl Stop {
     /// True if a stop was requested.
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::Relaxed)
+    }
+
+    /// True, once the server has ended, if items are lost that a store had acknowledged, because flash did not take them.
+    pub fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::Relaxed)
+    }
+
+    /// Notes such a loss.
+    pub(super) fn note_loss(&self) {
+        self.has_lost.store(true, Ordering::Relaxed);
     }
 
     /// Readable once a stop was requested.
