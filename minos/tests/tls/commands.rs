@@ -94,7 +94,7 @@ fn who_cannot_be_trusted_gets_nothing() {
         (&[&server, &strange, &own[0], &own[1]][..], "invalid peer certificate"),
         (&[&by_number, &ca, &own[0], &own[1]], "not valid for name"),
         (&[&server, &ca], "CertificateRequired"),
-        (&[&plain], "the server closed the connection"),
+        (&[&plain], "has closed the connection"),
         (&[&plain, &ca], "--tls-ca: write --server memcacheds://"),
         (&[&server, &"--tls-ca=/dev/null".to_owned()], "--tls-ca /dev/null: it has no certificate"),
     ] {

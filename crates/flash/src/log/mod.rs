@@ -417,17 +417,6 @@ impl Log {
         self.victim.is_some() && !self.is_read_only
     }
 
-    /// True if a store's live items are within a hundredth of all that it takes.
-    pub fn is_full(&self) -> bool {
-        match self.options.policy {
-            Policy::Store { utilisation_percent_max } => {
-                let percent = u64::from(utilisation_percent_max.saturating_sub(1));
-                self.segments.live_bytes() > self.capacity_bytes() / 100 * percent
-            }
-            Policy::Cache { .. } => false,
-        }
-    }
-
     /// True after a failed flush or journal: nothing more is written.
     pub fn is_read_only(&self) -> bool {
         self.is_read_only

@@ -234,16 +234,18 @@ impl CardPort {
         let end = begin + descriptor.len as usize;
         // SAFETY: the frame is one of this card's.
         let bytes = unsafe { self.card.frames.slice(&mut frame) };
+        // All ports of one address take its datagrams: the kernel's program has told them apart.
+        let here = usize::from(self.here.address.port());
         let end_of = |address: SocketAddr| (address.ip(), address.port());
         let recipient = |Datagram { from, to, .. }: &_| {
             let is_here = end_of(to.address) == end_of(self.here.address);
             let peer = self.scoped(from.address);
-            is_here.then_some(Recipient { port: self.number, is_in_payload: false, peer })
+            is_here.then_some(Recipient { port: here, is_in_payload: false, peer })
         };
         let read = bytes.get(begin..end).and_then(|bytes| {
             let arrival = senders.arrival(bytes, &self.card.neighbours, recipient).ok();
             // Another port may have used this burst.
-            let Arrival { peer, payload, .. } = arrival.filter(|arrival| arrival.port == self.number)?;
+            let Arrival { peer, payload, .. } = arrival.filter(|arrival| arrival.port == here)?;
             Some((peer, begin + payload.start..begin + payload.end))
         });
         Some(Held { frame, queue, datagram: read })

@@ -146,12 +146,14 @@ impl World {
         let is_heir = self.plan.loss_at == Some(Moment::Inheritance);
         let owned = directory.places().filter(|(_, place)| place.node == id);
         let mut owned = owned.filter(|(it, _)| !is_heir || !spared.contains(it));
-        let has_copy = |it, follower: &Follower| {
+        let has_copy = |(it, place): (MicroShard, Place), follower: &Follower| {
             let process = self.hosts[&follower.node].process.as_ref();
-            let has_all = process.is_some_and(|process| process.copied.contains(&it));
+            // A copy from before a move or a restart of its owner is dropped for one that follows.
+            let follows = follower.number >= place.epoch;
+            let has_all = follows && process.is_some_and(|process| process.copied.contains(&it));
             follower.is_safe && (has_all || spared.contains(&it))
         };
-        let are_safe = owned.all(|(it, _)| directory.followers(it).iter().any(|to| has_copy(it, to)));
+        let are_safe = owned.all(|owned| directory.followers(owned.0).iter().any(|to| has_copy(owned, to)));
         let process = self.hosts[&id].process.as_ref();
         let is_pulling = process.is_some_and(|process| process.member.is_pulling());
         // Once an heir has said that it has the spared ones, no other copy of them is kept.
