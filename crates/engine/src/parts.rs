@@ -10,7 +10,10 @@ use crate::{
     stats::StoreStats,
     store::{Engine, Writing},
 };
-use minos_base::{KeyHash, SizeClass};
+use minos_base::{
+    KeyHash, SizeClass,
+    limits::{ITEM_KEY_BYTES_MAX, KEY_BYTES_MAX},
+};
 use minos_region::{HeapStats, Memory, Offset, Settled};
 use minos_sync::Access;
 use std::collections::HashMap;
@@ -48,7 +51,7 @@ pub(crate) trait Parts: Holding {
     /// Largest value that lies beside its key, and is read without a lock.
     fn inline_class_max(config: &StoreConfig, memory: &Memory) -> SizeClass;
 
-    /// True if a new item is taken; it may still find no memory.
+    /// False while no new items are taken, whatever their sizes.
     #[inline(always)]
     fn takes_more<A: Access>(_: &Engine<Self, A>) -> bool {
         true
@@ -197,4 +200,14 @@ pub(crate) trait Parts: Holding {
     /// Does the deferred work that is due before the next lookup: it may move slots.
     #[inline]
     fn settle_debts<A: Access>(_: &mut Writing<'_, Self, A>) {}
+}
+
+impl<M: Parts, A: Access> Engine<M, A> {
+    /// True if a new item with so many bytes of key and value is taken; it may still find no memory. What a key has beyond
+    /// [`KEY_BYTES_MAX`] counts as its value's, so that whatever has room for the largest value has room for the item.
+    #[inline]
+    pub(crate) fn takes(&self, key_bytes: usize, value_bytes: u64) -> bool {
+        let counted = value_bytes + key_bytes.saturating_sub(KEY_BYTES_MAX) as u64;
+        key_bytes <= ITEM_KEY_BYTES_MAX && counted <= self.value_bytes_max() && M::takes_more(self)
+    }
 }

@@ -7,10 +7,7 @@ use crate::{
     reader::Reader,
     saved::Saved,
 };
-use minos_base::{
-    KeyHash, Seconds, SizeClass, hash_key,
-    limits::{ITEM_KEY_BYTES_MAX, KEY_BYTES_MAX},
-};
+use minos_base::{KeyHash, Seconds, SizeClass, hash_key};
 use minos_region::{Memory, Region};
 use minos_sync::Access;
 use std::{
@@ -77,14 +74,6 @@ impl<M: State, A: Access> Engine<M, A> {
     pub fn value_bytes_max(&self) -> u64 {
         // Relaxed: a store under way may still be judged by the limit before.
         self.value_bytes_max.load(Relaxed)
-    }
-
-    /// True if there may be an item with so many bytes of key and value. What a key has beyond [`KEY_BYTES_MAX`] counts as
-    /// its value's, so that whatever has room for the largest value has room for the item.
-    #[inline]
-    pub(crate) fn may_hold(&self, key_bytes: usize, value_bytes: u64) -> bool {
-        let counted = value_bytes + key_bytes.saturating_sub(KEY_BYTES_MAX) as u64;
-        key_bytes <= ITEM_KEY_BYTES_MAX && counted <= self.value_bytes_max()
     }
 
     /// Sets the largest value that may be stored, in bytes; returns false if there is no room for one so large. Items

@@ -17,7 +17,7 @@ mod memories;
 mod serve;
 mod wire;
 
-use std::path::PathBuf;
+use std::{num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, Subcommand};
 use minos_base::SizeText;
@@ -41,11 +41,11 @@ pub(crate) struct KeeperArgs {
     #[arg(long, value_name = "SIZE")]
     memory_max: Option<SizeText>,
     /// Memories at a time
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    max_memories: usize,
+    #[arg(long, value_name = "N", default_value = "256")]
+    max_memories: NonZeroUsize,
     /// Connections at a time: one for each server
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    max_connections: usize,
+    #[arg(long, value_name = "N", default_value = "256")]
+    max_connections: NonZeroUsize,
 }
 
 #[derive(Debug, Subcommand)]

@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use minos_base::SizeText;
 use minos_net::{Address, Listener, Wait, check_user, pass_file, wait_readable};
 use rustix::net::{RecvFlags, recv};
@@ -83,8 +83,9 @@ pub(super) fn run(args: &KeeperArgs) -> anyhow::Result<()> {
     }
     let bytes_max =
         args.memory_max.unwrap_or_else(|| SizeText(memory_of_machine().unwrap_or(u64::MAX) >> 20 << 20)).0;
+    ensure!(bytes_max > 0, "--memory-max 0: no memory could be kept");
     let keeper = Arc::new(Keeper {
-        memories: Mutex::new(Memories::new(bytes_max, args.max_memories)),
+        memories: Mutex::new(Memories::new(bytes_max, args.max_memories.get())),
         connections: AtomicUsize::new(0),
         refused: AtomicU64::new(0),
     });
@@ -94,7 +95,7 @@ pub(super) fn run(args: &KeeperArgs) -> anyhow::Result<()> {
     tracing::info!(memory_max = %SizeText(bytes_max), "keeping");
     while !wait_readable(&[signalled.as_fd()], Wait::No)? {
         wait_readable(&[door.as_fd(), signalled.as_fd()], Wait::For(SLEEP_MAX))?;
-        if let Err(error) = keeper.accept(&door, args.max_connections)
+        if let Err(error) = keeper.accept(&door, args.max_connections.get())
             && error.kind() != io::ErrorKind::WouldBlock
         {
             tracing::warn!(%error, "no connection can be accepted");

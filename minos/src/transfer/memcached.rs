@@ -253,7 +253,9 @@ impl MemcachedSource {
             match word.split_at_checked(1) {
                 Some(("f", number)) => flags = number.parse()?,
                 Some(("t", "-1")) => {}
-                Some(("t", seconds)) => expires_unix_ms = unix_ms() + 1000 * seconds.parse::<u64>()?,
+                Some(("t", seconds)) => {
+                    expires_unix_ms = unix_ms().saturating_add(seconds.parse::<u64>()?.saturating_mul(1000))
+                }
                 Some(("c", number)) => cas = number.parse()?,
                 Some(("X", _)) => is_stale = true,
                 Some(("W", _)) => is_won = true,

@@ -73,9 +73,12 @@ pub enum Refused {
     /// There is no such micro-shard.
     #[error("there is no micro-shard {}", .0.0)]
     UnknownMicroShard(MicroShard),
-    /// The node still has micro-shards.
-    #[error("node {} still has micro-shards", .0.0)]
+    /// The node has micro-shards or copies, or is to get some.
+    #[error("node {} still has micro-shards or copies, or is to get some: drain it first", .0.0)]
     InUse(ServerId),
+    /// The node has a lease and all its items.
+    #[error("node {} is alive and has all its items", .0.0)]
+    Whole(ServerId),
     /// Too many moves wait.
     #[error("too many moves wait")]
     Busy,
@@ -89,7 +92,7 @@ pub enum Refused {
     #[error("node {} is in unit {}", .0.0, .1.0)]
     OtherUnit(ServerId, UnitId),
     /// The nodes would make no directory.
-    #[error(transparent)]
+    #[error("the rack cannot be so: {}", .0.0)]
     Nodes(#[from] BadDirectory),
 }
 
@@ -340,7 +343,7 @@ impl Coordinator {
     ///
     /// # Errors
     /// It cannot be fulfilled.
-    pub fn command(&mut self, command: Command) -> Result<(), Refused> {
+    pub fn command(&mut self, now_us: u64, command: Command) -> Result<(), Refused> {
         // Also what an earlier command has changed and is not kept yet.
         let newest = Arc::clone(self.draft.as_ref().map_or(&self.directory, |draft| &draft.directory));
         let mut nodes = self.nodes.clone().unwrap_or_else(|| newest.nodes().to_vec());
@@ -363,6 +366,9 @@ impl Coordinator {
             }
             Command::GiveUp(id) => {
                 index(id)?;
+                if self.is_whole(now_us, id) {
+                    return Err(Refused::Whole(id));
+                }
                 self.given_up.push(id);
                 return Ok(());
             }
@@ -409,6 +415,11 @@ impl Coordinator {
         }
         self.wished.push_back((micro_shard, to));
         Ok(())
+    }
+
+    /// True if a node has a lease and all its items.
+    fn is_whole(&self, now_us: u64, id: ServerId) -> bool {
+        self.is_alive(now_us, id) && self.peers.get(&id).is_some_and(|peer| peer.report.lacking.is_empty())
     }
 
     fn is_in_use(&self, id: ServerId) -> bool {

@@ -150,7 +150,7 @@ impl Rack {
     }
 
     fn command(&mut self, command: Command) -> Result<(), Refused> {
-        self.coordinator.command(command)
+        self.coordinator.command(self.now_us, command)
     }
 
     /// Adds a node that runs.
@@ -265,6 +265,7 @@ fn a_node_that_is_drained_may_stay() {
 fn a_stores_dead_node_is_waited_for_unless_it_is_given_up() {
     let mut rack = Rack::new(3, POLICY);
     rack.reports(20);
+    assert_eq!(rack.command(Command::GiveUp(ServerId(0))), Err(Refused::Whole(ServerId(0))));
     rack.enacted.remove(&ServerId(0));
     let held = rack.held(0);
     rack.reports(50);

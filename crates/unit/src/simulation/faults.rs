@@ -192,7 +192,8 @@ impl World {
         let to = self.one();
         let micro_shard = MicroShard(self.random.random_range(0..SHARDS));
         let command = Command::Move(micro_shard, to);
-        let is_taken = self.control.process.as_mut().is_some_and(|it| it.command(command).is_ok());
+        let now_us = self.control.drift.at(self.now_us);
+        let is_taken = self.control.process.as_mut().is_some_and(|it| it.command(now_us, command).is_ok());
         if is_taken {
             self.tally.note("moves wished");
         }
@@ -201,6 +202,7 @@ impl World {
     /// A node leaves, or one that left comes back.
     fn add_or_drain(&mut self) {
         let id = self.one();
+        let now_us = self.control.drift.at(self.now_us);
         let Some(process) = self.control.process.as_mut() else { return };
         let node = process.directory().node(id).cloned();
         let command = match node {
@@ -208,7 +210,7 @@ impl World {
             Some(node) if node.standing == Standing::Leaving => Command::Remove(id),
             Some(_) => Command::Drain(id),
         };
-        if process.command(command).is_ok() {
+        if process.command(now_us, command).is_ok() {
             self.tally.note("nodes changed");
         }
     }

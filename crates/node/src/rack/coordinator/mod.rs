@@ -586,7 +586,7 @@ impl Leading {
         let Some(command) = command(&words) else {
             return format!("error: not a command: {}\n", line.trim());
         };
-        match self.coordinator.command(command) {
+        match self.coordinator.command(self.now_us(), command) {
             Ok(()) => "ok\n".to_owned(),
             Err(refused) => format!("error: {refused}\n"),
         }
