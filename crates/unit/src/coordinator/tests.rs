@@ -490,7 +490,7 @@ fn a_copy_that_is_wanted_no_more_goes_after_another_is_complete() {
     let is_followed = |it: &MicroShard| before.follower(*it, leaving).is_some();
     let followed: Vec<_> = before.micro_shards().iter().filter(is_followed).collect();
     assert!(!followed.is_empty());
-    rack.coordinator.command(Command::Drain(leaving)).unwrap();
+    rack.command(Command::Drain(leaving)).unwrap();
     for _ in 0..20 {
         rack.report();
         let directory = rack.coordinator.directory();
@@ -577,10 +577,10 @@ fn commands_count_while_the_directory_is_written() {
     let mut rack = Rack::new(3, POLICY);
     rack.report();
     let mut effects = Vec::new();
-    assert_eq!(rack.coordinator.command(Command::Drain(ServerId(0))), Ok(()));
+    assert_eq!(rack.command(Command::Drain(ServerId(0))), Ok(()));
     rack.coordinator.handle(rack.now_us, Input::Tick, &mut effects);
     assert!(matches!(effects[..], [Effect::Persist(_)]), "{effects:?}");
-    assert_eq!(rack.coordinator.command(Command::Drain(ServerId(1))), Ok(()));
+    assert_eq!(rack.command(Command::Drain(ServerId(1))), Ok(()));
     let next = rack.coordinator.directory().epoch() + 1;
     rack.handle(Input::Persisted(next));
     let standing = rack.coordinator.directory().nodes().iter().map(|node| node.standing);
@@ -594,7 +594,7 @@ fn moves_count_while_the_directory_is_written() {
     rack.report();
     let from = rack.coordinator.directory().place(MicroShard(0)).unwrap().node;
     let to = ServerId(1 - from.0);
-    assert_eq!(rack.coordinator.command(Command::Move(MicroShard(0), to)), Ok(()));
+    assert_eq!(rack.command(Command::Move(MicroShard(0), to)), Ok(()));
     assert_eq!(rack.coordinator.moves(), (0, 1));
     rack.coordinator.handle(rack.now_us, Input::Tick, &mut Vec::new());
     assert_eq!(rack.coordinator.moves(), (1, 0));
