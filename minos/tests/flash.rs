@@ -47,6 +47,11 @@ fn serve_with(engine: &str, path: &Path, others: &[&str]) -> Server {
     })
 }
 
+fn kill(server: Server) {
+    let pid = server.pid().to_string();
+    assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
+}
+
 fn refused(options: &[&str]) -> String {
     refusal(&[&["--memory=4m", "--max-item-size=64k"], options].concat())
 }
@@ -122,6 +127,29 @@ fn damage_of_a_stopped_store_is_told() {
     assert_eq!((stat(&mut connect(&server), "lost"), server.log().contains(TOLD)), (0, false));
 }
 
+#[test]
+fn damage_of_a_killed_store_is_told() {
+    const TOLD: &str = "it is damaged: pages in these segments were complete";
+    let (_folder, path) = file();
+    let server = serve("store", &path);
+    fill(&mut connect(&server));
+    let patience = Instant::now() + Duration::from_secs(60);
+    // The first segments are complete, and a journal says so.
+    while stat(&mut connect(&server), "flash_items") < u64::from(KEYS) / 2 {
+        assert!(Instant::now() < patience, "nothing comes to flash: {}", server.log());
+    }
+    kill(server);
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&vec![0; 3 << 20], 4 << 20).unwrap();
+    let server = serve("store", &path);
+    let (damaged, log) = (stat(&mut connect(&server), "damaged_pages"), server.log());
+    assert!(damaged > 0 && log.contains(TOLD) && log.contains(&format!("pages={damaged}")), "{log}");
+    kill(server);
+    // It is told once.
+    let server = serve("store", &path);
+    assert_eq!((stat(&mut connect(&server), "damaged_pages"), server.log().contains(TOLD)), (0, false));
+}
+
 /// Before the fix, the program ended as if nothing had happened.
 #[test]
 fn a_stop_that_loses_items_is_no_success() {
@@ -147,9 +175,7 @@ fn a_cache_that_was_killed_keeps_what_was_on_flash() {
     while stat(&mut client, "flash_items") == 0 {
         assert!(Instant::now() < patience, "nothing comes to flash: {}", server.log());
     }
-    let pid = server.pid().to_string();
-    assert!(Command::new("kill").args(["-KILL", &pid]).status().unwrap().success());
-    drop(server);
+    kill(server);
     let server = serve("cache", &path);
     let mut client = connect(&server);
     assert!(found(&mut client) > 0, "{}", server.log());

@@ -348,17 +348,24 @@ pub(crate) fn simulate(
     totals: &mut Totals,
 ) -> anyhow::Result<()> {
     let parts = if parts.is_empty() { <Simulated as clap::ValueEnum>::value_variants() } else { parts };
+    let end = seed.saturating_add(seeds);
     parts.iter().try_for_each(|part| {
-        let mut tests = match part {
-            Simulated::Native => native_simulation(seeds, seed),
-            Simulated::Flash => flash_simulation(seeds, seed),
-            // A run of this one is as long as fifty of the others.
-            Simulated::Tier => tier_simulation(seeds.div_ceil(50), seed),
-            Simulated::Rack => rack_simulation(seeds, seed),
-        };
-        run_tests(&mut tests, totals)
+        (seed..end).step_by(SEEDS_AT_ONCE as usize).try_for_each(|seed| {
+            let seeds = SEEDS_AT_ONCE.min(end - seed);
+            let mut tests = match part {
+                Simulated::Native => native_simulation(seeds, seed),
+                Simulated::Flash => flash_simulation(seeds, seed),
+                // A run of this one is as long as fifty of the others.
+                Simulated::Tier => tier_simulation(seeds.div_ceil(50), seed),
+                Simulated::Rack => rack_simulation(seeds, seed),
+            };
+            run_tests(&mut tests, totals)
+        })
     })
 }
+
+/// Runs of a test that take minutes: one that is silent for longer counts as hung.
+const SEEDS_AT_ONCE: u64 = 10_000;
 
 /// Clients and servers of the native protocol, and a network that loses, repeats, delays and corrupts.
 fn native_simulation(seeds: u64, seed: u64) -> Command {

@@ -158,7 +158,7 @@ impl<'a, M: Mode, A: Access> Entry<'a, M, A> {
     #[inline(never)]
     fn insert_parts(&mut self, value: &[&[u8]], meta: ItemMeta) -> Result<u64, OutOfMemory> {
         let sizes = (self.key.len(), value.iter().map(|part| part.len() as u64).sum());
-        if !self.writing.engine.takes(sizes.0, sizes.1) {
+        if !M::takes(self.writing.engine, sizes.0, sizes.1) {
             return self.refuse(sizes.1);
         }
         if !self.writing.engine.is_inline(sizes.1) {

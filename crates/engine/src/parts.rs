@@ -57,6 +57,14 @@ pub(crate) trait Parts: Holding {
         true
     }
 
+    /// True if a new item with so many bytes of key and value is taken; it may still find no memory. What a key has beyond
+    /// [`KEY_BYTES_MAX`] counts as its value's, so that whatever has room for the largest value has room for the item.
+    #[inline]
+    fn takes<A: Access>(engine: &Engine<Self, A>, key_bytes: usize, value_bytes: u64) -> bool {
+        let counted = value_bytes + key_bytes.saturating_sub(KEY_BYTES_MAX) as u64;
+        key_bytes <= ITEM_KEY_BYTES_MAX && counted <= engine.value_bytes_max() && Self::takes_more(engine)
+    }
+
     /// A linked item of an earlier process was counted.
     fn count_again<A: Access>(_: &Writing<'_, Self, A>, _: Slot, _: &ItemState) {}
 
@@ -200,14 +208,4 @@ pub(crate) trait Parts: Holding {
     /// Does the deferred work that is due before the next lookup: it may move slots.
     #[inline]
     fn settle_debts<A: Access>(_: &mut Writing<'_, Self, A>) {}
-}
-
-impl<M: Parts, A: Access> Engine<M, A> {
-    /// True if a new item with so many bytes of key and value is taken; it may still find no memory. What a key has beyond
-    /// [`KEY_BYTES_MAX`] counts as its value's, so that whatever has room for the largest value has room for the item.
-    #[inline]
-    pub(crate) fn takes(&self, key_bytes: usize, value_bytes: u64) -> bool {
-        let counted = value_bytes + key_bytes.saturating_sub(KEY_BYTES_MAX) as u64;
-        key_bytes <= ITEM_KEY_BYTES_MAX && counted <= self.value_bytes_max() && M::takes_more(self)
-    }
 }

@@ -132,7 +132,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
     }
 
     fn space_for(&self, key_bytes: usize, value_bytes: u64) -> Option<Space> {
-        if !self.takes(key_bytes, value_bytes) {
+        if !M::takes(self, key_bytes, value_bytes) {
             return None;
         }
         if self.is_inline(value_bytes) {

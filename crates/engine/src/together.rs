@@ -104,7 +104,7 @@ impl<M: Mode, A: Access> Engine<M, A> {
         let Then::Store(value, _) = change.then else { return true };
         let (key_bytes, value_bytes) = (change.key.len(), value.len() as u64);
         let words = || M::words_beside(key_bytes, value_bytes, self);
-        self.takes(key_bytes, value_bytes) && words() <= M::item_words_max(self)
+        M::takes(self, key_bytes, value_bytes) && words() <= M::item_words_max(self)
     }
 
     /// The large values of changes, in their places.

@@ -1,7 +1,7 @@
 //! Makes a table.
 
 use crate::{
-    format::{Journal, Life, Seal, Superblock, Use},
+    format::{Held, Journal, Life, Seal, Superblock, Use},
     work::Work,
 };
 
@@ -16,7 +16,9 @@ pub fn create(superblock: &Superblock) -> Vec<Vec<Work>> {
         number: 0,
         next_life: Life(1),
         least_life: Life(1),
+        items: None,
         uses: vec![Use::Free; layout.segments() as usize],
+        held: vec![Held::Unknown; layout.segments() as usize],
     };
     let seal = Seal::new(superblock.seed);
     let len = layout.journal_bytes() as usize;

@@ -162,9 +162,9 @@ pub struct Recovered {
     pub crowded: u64,
     /// Records that the index, which outlived the process, knows to be dead.
     pub dead: u64,
-    /// What does not verify of what did at a clean stop.
+    /// What does not verify of what had been complete.
     pub damage: Option<Damage>,
-    /// Items that were there at that stop, and that are not found.
+    /// Items that were there at a clean stop before, and that are not found.
     pub lost: u64,
     /// The time that it took.
     pub took: Duration,
@@ -250,8 +250,8 @@ where
     let mut log = Log::resume(&superblock, log_options(&options, &engine, &layout), found);
     check_region(&engine, &superblock, (memory, &log))?;
     let winners = newest.decide();
-    let lost_of = |damage: Damage| damage.items.saturating_sub(winners.live().count() as u64);
-    recovered.lost = recovered.damage.map_or(0, lost_of);
+    let items_before = recovered.damage.and_then(|damage| damage.items);
+    recovered.lost = items_before.map_or(0, |items| items.saturating_sub(winners.live().count() as u64));
     winners.settle(&mut log);
     let dead = adopt(&engine, &winners, (memory, now), &mut log, &mut recovered);
     if options.is_lossless && recovered.crowded > 0 {
@@ -264,7 +264,8 @@ where
     options.read_lane.pool_bytes = options.read_lane.pool_bytes.max(half * 5 / 4);
     let lane = device.lane(&options.write_lane)?;
     let tier = Arc::new(Tier::new(engine, device.clone(), superblock, options));
-    tier.kept.add(&KeeperCounts { lost: recovered.lost, ..KeeperCounts::default() });
+    let damaged_pages = recovered.damage.map_or(0, |damage| damage.pages);
+    tier.kept.add(&KeeperCounts { lost: recovered.lost, damaged_pages, ..KeeperCounts::default() });
     let mut keeper = Keeper::new(Arc::clone(&tier), log, lane)?;
     keeper.bury_first(dead);
     recovered.took = begun.elapsed();

@@ -117,6 +117,8 @@ counters! {
         unreadable,
         /// Records that the device lost.
         lost,
+        /// Pages that had been complete, and did not verify at the start.
+        damaged_pages,
         /// Times that everything was flushed.
         flushed_all,
     }

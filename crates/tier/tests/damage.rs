@@ -1,4 +1,4 @@
-//! What is damaged while nobody serves a table, the next start tells; what a crash leaves, it does not.
+//! What is damaged while nobody serves a table, the next start tells; what a crash tears, it does not.
 
 mod common;
 
@@ -77,7 +77,7 @@ fn segments_that_were_damaged_after_a_stop_are_told() {
         stop(rig);
         change(&device, damaged, changed);
         let rig = open(&device);
-        let expected = Damage { segments: 3, pages: 3 * SEGMENT_PAGES, items: KEYS.into() };
+        let expected = Damage { segments: 3, pages: 3 * SEGMENT_PAGES, items: Some(KEYS.into()) };
         assert_eq!(rig.recovered.damage, Some(expected));
         let lost = u64::from(KEYS) - rig.recovered.records;
         assert!(lost > 100, "{lost}");
@@ -106,7 +106,7 @@ fn a_page_of_an_open_segment_that_was_damaged_is_told() {
     stop(rig);
     change(&device, first + 1..first + 2, flip);
     let Rig { recovered, .. } = open(&device);
-    assert_eq!(recovered.damage, Some(Damage { segments: 1, pages: 1, items: 20 }));
+    assert_eq!(recovered.damage, Some(Damage { segments: 1, pages: 1, items: Some(20) }));
     assert!(recovered.lost > 0 && recovered.lost == 20 - recovered.records, "{recovered:?}");
 }
 
@@ -121,23 +121,39 @@ fn nothing_is_told_of_a_table_that_is_whole() {
     }
 }
 
+#[test]
+fn segments_that_were_complete_before_a_kill_are_told() {
+    let device = table();
+    let rig = filled(&device, 0..KEYS);
+    let damaged = pages(&rig, 3..6);
+    drop(rig);
+    change(&device, damaged, flip);
+    let rig = open(&device);
+    // How many items there were is not known.
+    let expected = Damage { segments: 3, pages: 3 * SEGMENT_PAGES, items: None };
+    assert_eq!((rig.recovered.damage, rig.recovered.lost), (Some(expected), 0));
+    assert_eq!(rig.tier.stats().keeper.damaged_pages, 3 * SEGMENT_PAGES);
+    assert!(rig.recovered.records < KEYS.into());
+}
+
 /// What a killed session wrote last may be torn.
 #[test]
 fn nothing_is_told_of_what_a_crash_tears() {
     let device = table();
     stop(filled(&device, 0..20));
-    let rig = filled(&device, 20..KEYS);
-    let damaged = pages(&rig, 3..6);
+    let rig = filled(&device, 20..40);
+    // All but the first hold what came after the stop.
+    let others = pages(&rig, 1..rig.tier.superblock().layout.segments());
     drop(rig);
-    change(&device, damaged, flip);
+    change(&device, others, flip);
     let Rig { recovered, .. } = open(&device);
     assert_eq!((recovered.damage, recovered.lost), (None, 0));
-    assert!(recovered.records < KEYS.into());
+    assert!(recovered.records < 40, "{recovered:?}");
 }
 
 /// The server was asked to end at once.
 #[test]
-fn a_note_that_is_not_written_promises_nothing() {
+fn without_a_note_the_lost_items_are_not_known() {
     let device = table();
     let rig = filled(&device, 0..KEYS);
     let damaged = pages(&rig, 3..6);
@@ -146,6 +162,7 @@ fn a_note_that_is_not_written_promises_nothing() {
     assert!(!tier.note_end(PATIENCE, || true).unwrap());
     change(&device, damaged, flip);
     let Rig { recovered, .. } = open(&device);
-    assert_eq!(recovered.damage, None);
+    assert_eq!(recovered.damage.and_then(|damage| damage.items), None);
+    assert_eq!(recovered.lost, 0);
     assert!(recovered.records < KEYS.into());
 }

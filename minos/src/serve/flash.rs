@@ -250,16 +250,22 @@ fn tell(name: &str, device: &Device, recovered: &Recovered) {
         took_ms = recovered.took.as_millis() as u64,
         "{name}"
     );
-    if let Some(Damage { segments, pages, items }) = recovered.damage {
-        let lost = recovered.lost;
-        tracing::warn!(
+    match recovered.damage {
+        None => {}
+        Some(Damage { segments, pages, items: Some(items) }) => tracing::warn!(
             segments,
             pages,
-            lost,
+            lost = recovered.lost,
             items,
             "{name}: it was damaged since it was stopped: pages in these segments do not verify, \
              and of the items of that time so many are lost"
-        );
+        ),
+        Some(Damage { segments, pages, items: None }) => tracing::warn!(
+            segments,
+            pages,
+            "{name}: it is damaged: pages in these segments were complete and do not verify; \
+             what the last session had is not known, because it was not stopped"
+        ),
     }
     for reason in facts.why_threads.iter().chain(&facts.why_buffered) {
         tracing::warn!("{name}: {reason}");

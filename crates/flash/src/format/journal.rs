@@ -8,9 +8,8 @@ use super::{
 const MARK: u64 = u64::from_le_bytes(*b"MinosFlJ");
 const HEAD_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 8;
-/// Where the last journal of a session has its items.
 const ITEMS: usize = 44;
-/// Where it says in an entry what the segment holds.
+/// Where an entry says what the segment holds.
 const HELD: usize = 5;
 const HELD_PAGES: usize = 6;
 
@@ -36,7 +35,7 @@ pub enum Use {
 /// 8   mark "MinosFlJ"   16  table          24  number
 /// 32  next life         36  least life     40  segments   44  items at a clean stop + 1 (0: none)
 /// 48  for each segment: life (4), use (1: 0 free, 1 live, 2 bad, 3 leaving, 4 failing),
-///     held at a clean stop (1: 0 not said, 1 sealed, 2 pages), number of these pages (2)
+///     held (1: 0 not said, 1 sealed, 2 pages, said at a clean stop only), number of these pages (2)
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
@@ -48,8 +47,12 @@ pub struct Journal {
     pub next_life: Life,
     /// Segments of earlier lives are dead (`flush_all`).
     pub least_life: Life,
+    /// Items of the table, of the last journal of a session: all is durable, and nothing is written before the next one.
+    pub items: Option<u32>,
     /// The segments.
     pub uses: Vec<Use>,
+    /// What is durable in each.
+    pub held: Vec<Held>,
 }
 
 impl Journal {
@@ -75,37 +78,13 @@ impl Journal {
         put(&mut bytes, 32, &self.next_life.0.to_le_bytes());
         put(&mut bytes, 36, &self.least_life.0.to_le_bytes());
         put(&mut bytes, 40, &(self.uses.len() as u32).to_le_bytes());
-        for (segment, used) in self.uses.iter().enumerate() {
-            let (life, code) = match used {
-                Use::Free => (Life::NONE, 0),
-                Use::Live(life) => (*life, 1),
-                Use::Bad => (Life::NONE, 2),
-                Use::Leaving(life) => (*life, 3),
-                Use::Failing(life) => (*life, 4),
-            };
-            let at = HEAD_BYTES + segment * ENTRY_BYTES;
-            put(&mut bytes, at, &life.0.to_le_bytes());
-            bytes[at + 4] = code;
+        put(&mut bytes, ITEMS, &self.items.map_or(0, |items| items.saturating_add(1)).to_le_bytes());
+        let entries = bytes[HEAD_BYTES..].chunks_exact_mut(ENTRY_BYTES);
+        for (entry, (used, held)) in entries.zip(self.uses.iter().zip(&self.held)) {
+            encode_entry(entry, *used, *held);
         }
-        seal_journal(&mut bytes, seal, at);
-        bytes
-    }
-
-    /// As [`Journal::encode`], for the last journal of a session.
-    pub fn encode_last(&self, last: &LastSession, seal: Seal, at: u64, len: usize) -> Vec<u8> {
-        let mut bytes = self.encode(seal, at, len);
-        put(&mut bytes, ITEMS, &last.items.saturating_add(1).to_le_bytes());
-        for (segment, held) in last.held.iter().enumerate() {
-            let (code, pages) = match *held {
-                Held::Unknown => (0, 0),
-                Held::Sealed => (1, 0),
-                Held::Pages(pages) => (2, pages),
-            };
-            let at = HEAD_BYTES + segment * ENTRY_BYTES;
-            bytes[at + HELD] = code;
-            put(&mut bytes, at + HELD_PAGES, &pages.to_le_bytes());
-        }
-        seal_journal(&mut bytes, seal, at);
+        let sum = seal.sum(Life::NONE, at, &bytes[8..]);
+        put(&mut bytes, 0, &sum.to_le_bytes());
         bytes
     }
 
@@ -125,20 +104,17 @@ impl Journal {
         if segments > entries.len() {
             return Err(Fault::Length(segments as u64));
         }
-        let uses = entries.take(segments).map(decode_use).collect::<Result<_, _>>()?;
+        let uses = entries.clone().take(segments).map(decode_use).collect::<Result<_, _>>()?;
         Ok(Self {
             table: u64_at(bytes, 16),
             number: u64_at(bytes, 24),
             next_life: Life(u32_at(bytes, 32)),
             least_life: Life(u32_at(bytes, 36)),
+            items: u32_at(bytes, ITEMS).checked_sub(1),
             uses,
+            held: entries.take(segments).map(decode_held).collect(),
         })
     }
-}
-
-fn seal_journal(bytes: &mut [u8], seal: Seal, at: u64) {
-    let sum = seal.sum(Life::NONE, at, &bytes[8..]);
-    put(bytes, 0, &sum.to_le_bytes());
 }
 
 /// What a segment holds that verifies.
@@ -153,28 +129,29 @@ pub enum Held {
     Pages(u16),
 }
 
-/// What the last journal of a session says beside the uses: all was durable, and nothing is written before the next one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LastSession {
-    /// Items of the table, at most 4,294,967,294.
-    pub items: u32,
-    /// What each segment holds.
-    pub held: Vec<Held>,
+fn encode_entry(entry: &mut [u8], used: Use, held: Held) {
+    let (life, use_code) = match used {
+        Use::Free => (Life::NONE, 0),
+        Use::Live(life) => (life, 1),
+        Use::Bad => (Life::NONE, 2),
+        Use::Leaving(life) => (life, 3),
+        Use::Failing(life) => (life, 4),
+    };
+    let (held_code, pages) = match held {
+        Held::Unknown => (0, 0),
+        Held::Sealed => (1, 0),
+        Held::Pages(pages) => (2, pages),
+    };
+    put(entry, 0, &life.0.to_le_bytes());
+    (entry[4], entry[HELD]) = (use_code, held_code);
+    put(entry, HELD_PAGES, &pages.to_le_bytes());
 }
 
-impl LastSession {
-    /// Reads it from a journal that was verified. `None`: that one was not the last of a session.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let items = u32_at(bytes, ITEMS).checked_sub(1)?;
-        let held = |segment: usize| {
-            let at = HEAD_BYTES + segment * ENTRY_BYTES;
-            match bytes[at + HELD] {
-                1 => Held::Sealed,
-                2 => Held::Pages(u16_at(bytes, at + HELD_PAGES)),
-                _ => Held::Unknown,
-            }
-        };
-        Some(Self { items, held: (0..u32_at(bytes, 40) as usize).map(held).collect() })
+fn decode_held(entry: &[u8]) -> Held {
+    match entry[HELD] {
+        1 => Held::Sealed,
+        2 => Held::Pages(u16_at(entry, HELD_PAGES)),
+        _ => Held::Unknown,
     }
 }
 

@@ -15,7 +15,7 @@ pub use footer::{
     FOOTER_BYTES_MAX, Footer, FooterWriter, Footers, TRAILER_BYTES, Trailer, footer_block_bytes,
     write_footers,
 };
-pub use journal::{Held, Journal, LastSession, Use};
+pub use journal::{Held, Journal, Use};
 pub use layout::{Layout, LayoutError};
 pub use minos_base::RoughLength;
 pub use page::{Pages, Stamp, next_record_hint};

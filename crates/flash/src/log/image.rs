@@ -52,7 +52,8 @@ impl Image {
     /// Writes of superblock and journal.
     pub fn head(&self, superblock: &Superblock) -> Vec<Work> {
         let (layout, seal) = (superblock.layout, Seal::new(superblock.seed));
-        let journal = Journal { number: self.journal.number + JOURNALS_APART, ..self.journal.clone() };
+        let number = self.journal.number + JOURNALS_APART;
+        let journal = Journal { number, items: None, ..self.journal.clone() };
         let mut works = Vec::new();
         for copy in 0..2 {
             works.push(Work::Write { at: layout.superblock_at(copy), bytes: superblock.encode() });
@@ -191,7 +192,8 @@ impl Log {
         let written = begin..begin + segment.end.min(bytes);
         let mut parts: Vec<Range<u64>> = std::iter::once(written).filter(|part| !part.is_empty()).collect();
         // Footers that are not durable are no part.
-        let footers = segment.footers.filter(|_| segment.state == State::Sealed && segment.unsettled == 0);
+        let has_footers = matches!(segment.state, State::Sealed | State::Emptied) && segment.unsettled == 0;
+        let footers = segment.footers.filter(|_| has_footers);
         if segment.end < bytes
             && let Some(entry_bytes) = footers
         {

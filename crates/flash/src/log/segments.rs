@@ -1,7 +1,7 @@
 //! The state of every segment.
 
 use crate::{
-    format::{Journal, Layout, Life, PAGE_BYTES, RoughLength, Stream, Use},
+    format::{Held, Journal, Layout, Life, PAGE_BYTES, RoughLength, Stream, Use},
     switches::{Safeguard, is_on},
 };
 use std::collections::HashSet;
@@ -197,6 +197,19 @@ impl Segments {
             _ => Use::Live(segment.life),
         };
         self.list.iter().enumerate().map(used).collect()
+    }
+
+    /// What the journal promises that each holds: a sealed one all of it, once its footers are durable.
+    pub(super) fn held(&self) -> Vec<Held> {
+        let is_whole = |segment: &Segment| {
+            segment.state == State::Sealed
+                && segment.footers.is_some()
+                && segment.unsettled == 0
+                && !segment.is_failing
+                && !segment.is_given_up
+        };
+        let held = |segment: &Segment| if is_whole(segment) { Held::Sealed } else { Held::Unknown };
+        self.list.iter().map(held).collect()
     }
 
     /// The device failed in this segment.

@@ -131,7 +131,9 @@ impl Log {
             number: self.flow.journal_number,
             next_life: self.segments.next_life,
             least_life: self.segments.least_life,
+            items: None,
             uses: self.segments.uses(leaving),
+            held: self.segments.held(),
         };
         for copy in 0..JOURNAL_COPIES {
             let at = self.layout.journal_at(journal.number, copy);

@@ -3,8 +3,8 @@
 use super::{Damage, scan::scan_pages};
 use crate::{
     format::{
-        Fault, Footer, FooterWriter, Footers, Held, Journal, LastSession, Layout, Life, PAGE_BYTES,
-        RoughLength, Seal, Superblock, Trailer, Use, footer_block_bytes,
+        Fault, Footer, FooterWriter, Footers, Held, Journal, Layout, Life, PAGE_BYTES, RoughLength, Seal,
+        Superblock, Trailer, Use, footer_block_bytes,
     },
     gather::Gather,
     work::{Names, Outcome, Work, WorkId},
@@ -49,7 +49,7 @@ pub struct Recovered {
     pub(crate) kept: Vec<Kept>,
     /// What each segment holds.
     pub(super) held: Vec<Held>,
-    /// What is missing, if the session before ended with a clean stop.
+    /// What is missing of what the journal says.
     pub damage: Option<Damage>,
 }
 
@@ -121,8 +121,6 @@ pub struct Recovery {
     heads: Vec<Gather>,
     superblock: Option<Superblock>,
     journal: Option<Journal>,
-    /// What that journal says of the session before.
-    last: Option<LastSession>,
     held: Vec<Held>,
     /// Footers are not read.
     is_survey: bool,
@@ -152,7 +150,6 @@ impl Recovery {
             heads,
             superblock: None,
             journal: None,
-            last: None,
             held: Vec::new(),
             is_survey: false,
             leaving: VecDeque::new(),
@@ -204,8 +201,7 @@ impl Recovery {
         match (self.superblock, self.journal.take()) {
             (Some(superblock), Some(journal)) if is_ok => {
                 let (kept, held) = (std::mem::take(&mut self.kept), std::mem::take(&mut self.held));
-                let last = self.last.as_ref();
-                let damage = last.and_then(|last| Damage::between(last, &held, superblock.layout));
+                let damage = Damage::between(&journal, &held, superblock.layout);
                 Step::Done(Box::new((superblock, Recovered { journal, kept, held, damage })))
             }
             _ => Step::Failed(NotOurs::Device),
@@ -238,15 +234,15 @@ impl Recovery {
             if !is_whole {
                 return Err(Fault::Length(journal.uses.len() as u64));
             }
-            Ok((journal, LastSession::decode(&head.bytes)))
+            Ok(journal)
         };
         let journals: Vec<_> = self.heads.drain(..).map(|head| read(&head)).collect();
-        let newest = journals.iter().flatten().max_by_key(|(journal, _)| journal.number).cloned();
-        let (journal, last) = match newest {
+        let newest = journals.iter().flatten().max_by_key(|journal| journal.number).cloned();
+        let journal = match newest {
             Some(newest) => newest,
             None => first_ok(journals.into_iter()).map_err(NotOurs::Journal)?,
         };
-        (self.last, self.held) = (last, vec![Held::Unknown; journal.uses.len()]);
+        self.held = vec![Held::Unknown; journal.uses.len()];
         for (segment, used) in journal.uses.iter().enumerate() {
             let (queue, life) = match *used {
                 Use::Live(life) => (&mut self.waiting, life),

@@ -199,6 +199,7 @@ pub(super) fn recover(disk: &mut Disk, superblock: &Superblock, options: Options
             Step::Working => {}
             Step::Done(done) => {
                 assert_eq!(done.0, *superblock);
+                assert_eq!(done.1.damage, None, "a crash alone damages nothing that is complete");
                 return (Log::resume(superblock, options, done.1), newest.decide());
             }
             Step::Failed(reason) => panic!("{reason}"),
