@@ -381,3 +381,29 @@ fn completions_and_manual_pages_name_the_commands() {
     let page = std::fs::read_to_string(folder.path().join("minos-serve.1")).unwrap();
     assert!(page.contains("\\-\\-memcached") && page.contains("threshold"));
 }
+
+/// A copy of a part does not pass for one of all.
+#[test]
+fn a_dump_tells_what_is_on_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let flash = format!("--flash={}:64m", folder.path().join("flash").display());
+    let options = ["--memory=4m", "--max-item-size=64k", "--workers=2", &flash];
+    let server = Server::minos(Path::new(MINOS), &options).unwrap();
+    let mut client = Client::connect(server.address()).unwrap();
+    let items: Vec<_> = (0..12_000).map(|key| (format!("key{key}"), vec![b'v'; 1000])).collect();
+    items.chunks(60).for_each(|burst| drop(client.set_many(burst).unwrap()));
+    let cold = |client: &mut Client| {
+        let stats = client.stats("flash").unwrap();
+        stats.into_iter().find(|(name, _)| name == "flash_items").unwrap().1
+    };
+    while cold(&mut client) == "0" {}
+    let dumped =
+        |name: &str| run(&["dump", folder.path().join(name).to_str().unwrap(), "--from", &url(&server)]);
+    let told = dumped("part");
+    assert!(told.contains("items on flash left out"), "{told}");
+    client.send(b"flush_all\r\n").unwrap();
+    assert_eq!(client.line().unwrap(), "OK");
+    while cold(&mut client) != "0" {}
+    let told = dumped("empty");
+    assert!(told.contains("0 items copied") && !told.contains("left out"), "{told}");
+}

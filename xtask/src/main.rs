@@ -134,7 +134,7 @@ enum Task {
         seed: u64,
     },
     /// Run servers and clients of the native protocol on a simulated network with all kinds of faults, the log on flash on such
-    /// a disk, and racks whose nodes die, in virtual time: `rack --seeds 333334` is a million runs in two hours of a processor
+    /// a disk, and racks whose nodes die, in virtual time: `rack --seeds 174000` is a million runs in an hour of two processors
     Simulate {
         /// What to run [default: all]
         #[arg(value_enum)]

@@ -196,6 +196,22 @@ impl Connection {
         Ok(self.last_line())
     }
 
+    /// A number in a group of the server's statistics, if it is there.
+    fn stat(&mut self, group: &str, name: &str) -> anyhow::Result<Option<u64>> {
+        self.send(format!("stats {group}\r\n").as_bytes())?;
+        let mut number = None;
+        // The end, or an error: there is no such group.
+        while let Some(stat) = self.line()?.strip_prefix(b"STAT ") {
+            let text = std::str::from_utf8(stat).unwrap_or_default();
+            if let Some((found, value)) = text.split_once(' ')
+                && found == name
+            {
+                number = value.parse().ok();
+            }
+        }
+        Ok(number)
+    }
+
     /// The line that was read last, without its end.
     pub(crate) fn last_line(&self) -> &[u8] {
         self.line.trim_ascii_end()
@@ -218,8 +234,25 @@ pub(super) struct MemcachedSource {
     keys: KeyList,
     /// Is asked for values.
     values: Connection,
+    /// What the server does not list.
+    unlisted: Vec<String>,
     /// Items that the server holds for outdated, or that a client has yet to fill.
     stale: u64,
+}
+
+/// What a server of Minos has and does not list.
+fn unlisted(server: &mut Connection) -> anyhow::Result<Vec<String>> {
+    let cold = server.stat("flash", "flash_items")?.filter(|items| *items > 0);
+    let cold = cold.map(|items| {
+        format!("{items} items on flash left out, which are not listed: copy them by minos ctl snapshot")
+    });
+    let nodes = server.stat("rack", "nodes")?.filter(|nodes| *nodes > 1);
+    let others = nodes.map(|nodes| {
+        format!(
+            "items of the other nodes left out: the server is one of {nodes} of a rack, and lists its own"
+        )
+    });
+    Ok(cold.into_iter().chain(others).collect())
 }
 
 /// The reply to one key.
@@ -234,7 +267,9 @@ enum Told {
 impl MemcachedSource {
     pub(super) fn connect(place: &Place, trust: &TrustArgs) -> anyhow::Result<Self> {
         let keys = KeyList::of(place, trust)?;
-        Ok(Self { keys, values: Connection::open(place, trust, PATIENCE)?, stale: 0 })
+        let mut values = Connection::open(place, trust, PATIENCE)?;
+        let unlisted = unlisted(&mut values)?;
+        Ok(Self { keys, values, unlisted, stale: 0 })
     }
 
     /// What the server says of a key that was asked for.
@@ -320,7 +355,7 @@ impl Source for MemcachedSource {
         });
         let stale = (stale > 0)
             .then(|| format!("{stale} items left out that are stale, or wait for their first value"));
-        nameless.into_iter().chain(stale).collect()
+        nameless.into_iter().chain(stale).chain(self.unlisted.iter().cloned()).collect()
     }
 }
 
