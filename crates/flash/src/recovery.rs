@@ -1,6 +1,7 @@
 //! Recovery: from the journal and the footers to the records that count.
 
 mod damage;
+mod lengths;
 mod machine;
 mod newest;
 mod scan;

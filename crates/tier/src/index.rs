@@ -3,6 +3,7 @@
 use minos_base::{KeyHash, Seconds};
 use minos_engine::{Standing as Named, Tiered};
 use minos_flash::{Index, Place, Standing};
+use std::ops::Range;
 
 /// The index of an engine, at a time of the store's clock.
 pub(crate) struct Names<'a> {
@@ -34,4 +35,23 @@ impl Index for Names<'_> {
     fn forget(&mut self, hash: KeyHash, _sequence: u64, page: u32) {
         self.engine.forget_cold(hash, page);
     }
+
+    fn forget_pages(&mut self, pages: Range<u32>) -> u64 {
+        forget_pages(self.engine, |page| pages.contains(&page))
+    }
+}
+
+/// Makes the index forget the records of pages, some chains at a time: others get the lock of a partition in between.
+/// Returns their number.
+pub(crate) fn forget_pages(engine: &Tiered, is_gone: impl Fn(u32) -> bool) -> u64 {
+    const BUCKETS: usize = 1024;
+    let mut records = 0;
+    for partition in 0..engine.partitions() {
+        let mut cursor = Some(0);
+        while let Some(at) = cursor {
+            let (forgotten, next) = engine.forget_pages(partition, at, BUCKETS, &is_gone);
+            (records, cursor) = (records + forgotten, next);
+        }
+    }
+    records
 }

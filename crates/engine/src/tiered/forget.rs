@@ -174,7 +174,8 @@ impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
     }
 
     /// Forgets the records in pages that flash gave up, in up to `buckets_max` chains of a partition from
-    /// `cursor` on, which is 0 at first. Returns the next cursor, `None` after the last chain.
+    /// `cursor` on, which is 0 at first. Returns the number of items that only flash had, and the next cursor, `None`
+    /// after the last chain. Items that memory has too are copied again.
     ///
     /// # Panics
     /// If there is no such partition.
@@ -184,12 +185,12 @@ impl<B: PositionBits, A: Access> Engine<LogMode<B, Flash>, A> {
         cursor: u64,
         buckets_max: usize,
         is_gone: impl Fn(u32) -> bool,
-    ) -> Option<u64> {
+    ) -> (u64, Option<u64>) {
         let mut writing = self.writing_at(partition);
         let buckets = writing.partition.index.buckets(writing.region());
         let end = buckets.min(cursor.saturating_add(buckets_max as u64));
-        (cursor..end).for_each(|number| writing.forget_chain(number, &is_gone));
-        (end < buckets).then_some(end)
+        let forgotten = (cursor..end).map(|number| writing.forget_chain(number, &is_gone)).sum();
+        (forgotten, (end < buckets).then_some(end))
     }
 
     /// A dead item hides records that may be older ones of its key. The caller has read `seen`, dropped those
@@ -284,14 +285,17 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
         }
     }
 
-    fn forget_chain(&mut self, number: u64, is_gone: &impl Fn(u32) -> bool) {
+    /// Forgets the records of a chain that are gone. Returns the number of slots.
+    fn forget_chain(&mut self, number: u64, is_gone: &impl Fn(u32) -> bool) -> u64 {
         let (region, log) = (self.region(), self.partition.space);
         let head = self.partition.index.bucket(region, number);
         let is_gone_slot =
             |place: &Place| FlashSlot::decode(place.slot(region).0).is_some_and(|slot| is_gone(slot.page));
         // The slot that fills a gap may be unchecked: start again.
+        let mut forgotten = 0;
         while let Some(place) = chain::places(region, head).find(is_gone_slot) {
             self.forget(place);
+            forgotten += 1;
             self.writer.observer.iter().for_each(|observer| observer.lost_some());
         }
         let generation = self.partition.index.generation(region);
@@ -307,5 +311,6 @@ impl<B: PositionBits, T: Tier, A: Access> Writing<'_, LogMode<B, T>, A> {
                 }
             }
         }
+        forgotten
     }
 }

@@ -444,7 +444,7 @@ fn compaction_moves_and_forgets_records_wherever_they_are_named() {
     }
     assert_eq!((pages(&table, 0), table.standing(hashes[1], 101)), (vec![100], Standing::Named));
     assert!(table.forget_cold(hashes[2], 3) && !table.forget_cold(hashes[2], 3));
-    assert_eq!(table.forget_pages(0, 0, usize::MAX, |page| page >= 100), None);
+    assert_eq!(table.forget_pages(0, 0, usize::MAX, |page| page >= 100).1, None);
     assert_eq!((look(&table, 0), look(&table, 1)), (Lookup::Missing, Lookup::Hot));
     assert_eq!(table.standing(hashes[1], 101), Standing::Dead);
     assert_eq!(table.tier_stats().cold, 0);
@@ -794,7 +794,7 @@ fn an_index_that_expects_records_grows_before_they_are_adopted() {
 fn an_index_without_slots_on_flash_grows_without_a_bound() {
     let table = adopted(64 << 20, 280_000);
     assert!(table.tier_stats().unsplit > 0);
-    assert_eq!(table.forget_pages(0, 0, usize::MAX, |_| true), None);
+    assert_eq!(table.forget_pages(0, 0, usize::MAX, |_| true).1, None);
     let before = table.tier_stats().unsplit;
     adopt(&table, 0..300_000);
     assert_eq!(table.tier_stats().unsplit, before);

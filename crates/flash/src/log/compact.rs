@@ -102,7 +102,7 @@ impl Log {
             Phase::Settling { before, group }
                 if self.flow.is_settled_before(before) && self.groups.done > group =>
             {
-                self.settled(victim, now_us)
+                self.settled(victim, now_us, index)
             }
             _ => self.victim = Some(victim),
         }
@@ -315,16 +315,29 @@ impl Log {
     }
 
     /// All that the victim's records were moved to or replaced by is durable, or has failed.
-    fn settled(&mut self, mut victim: Victim, now_us: u64) {
+    fn settled(&mut self, mut victim: Victim, now_us: u64, index: &mut impl Index) {
         if self.flow.failures != victim.failures || self.is_read_only {
             // What could not be moved is where it was.
             (victim.next, victim.phase, victim.failures) = (0, Phase::Moving, self.flow.failures);
             (self.page_end, self.victim) = (PageEnd::NotAsked, Some(victim));
             return;
         }
+        if victim.is_scanned {
+            self.forget_nameless(&victim, index);
+        }
         self.segments.empty(victim.number);
         self.journal_by_us = self.journal_by_us.or(Some(now_us + JOURNAL_DELAY_US));
         self.counters.compacted_segments += 1;
+    }
+
+    /// Forgets the records of a segment whose footers are lost, and whose pages did not verify: all others have moved, or
+    /// are dead.
+    fn forget_nameless(&mut self, victim: &Victim, index: &mut impl Index) {
+        let records = index.forget_pages(self.page_of(victim.number, 0)..self.page_of(victim.number + 1, 0));
+        if records > 0 {
+            self.counters.lost_records += records;
+            self.events.push(Event::LostNameless { records });
+        }
     }
 
     /// A move out of page `from` was written or failed.

@@ -31,7 +31,7 @@ use flow::Flow;
 use minos_base::{KeyHash, Seconds};
 use packer::Packer;
 use segments::{Segments, State};
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 use upkeep::Emptying;
 use victim::Victim;
 
@@ -114,6 +114,9 @@ pub trait Index {
 
     /// Forgets the record in `page`, which expired, a cache drops, or the device lost.
     fn forget(&mut self, hash: KeyHash, sequence: u64, page: u32);
+
+    /// Forgets all records in these pages, of which the device has lost even the names. Returns their number.
+    fn forget_pages(&mut self, pages: Range<u32>) -> u64;
 }
 
 /// News for the owner of the log.
@@ -143,6 +146,11 @@ pub enum Event {
         hash: KeyHash,
         /// Its sequence.
         sequence: u64,
+    },
+    /// The device lost so many live records, and their names.
+    LostNameless {
+        /// Their number.
+        records: u64,
     },
     /// All records before are dead, also after a crash.
     Emptied,
@@ -181,7 +189,7 @@ pub struct Counters {
     pub failed_writes: u64,
     /// Segments that the scrubber read to the end.
     pub scrubbed_segments: u64,
-    /// Records that the scrubber could not verify.
+    /// Records that the scrubber could not verify, and footers that did not verify when they were read again.
     pub scrub_faults: u64,
     /// Times that everything was read because somebody asked.
     pub sweeps: u64,
@@ -238,7 +246,7 @@ impl Log {
             seal: Seal::new(superblock.seed),
             layout,
             options,
-            segments: Segments::of(layout, &recovered.journal),
+            segments: Segments::of(layout, &recovered.journal, recovered.lengths),
             packers: [None, None, None],
             flow: Flow::new(recovered.journal.clone()),
             closing: Vec::new(),

@@ -1,7 +1,7 @@
 //! The state of every segment.
 
 use crate::{
-    format::{Held, Journal, Layout, Life, PAGE_BYTES, RoughLength, Stream, Use},
+    format::{Held, Journal, Layout, Life, PAGE_BYTES, RoughLength, Stream, Use, footer_block_bytes},
     switches::{Safeguard, is_on},
 };
 use std::collections::HashSet;
@@ -127,8 +127,9 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    /// As the journal says; each live segment is sealed.
-    pub(super) fn of(layout: Layout, journal: &Journal) -> Self {
+    /// As the journal says; each live segment is sealed. `lengths` are the bytes of records and the same by their rough
+    /// lengths.
+    pub(super) fn of(layout: Layout, journal: &Journal, (exact, rough): (u64, u64)) -> Self {
         let segment = |used: &Use| match *used {
             Use::Free => Segment::new(State::Free, Life::NONE),
             Use::Live(life) | Use::Leaving(life) | Use::Failing(life) if life < journal.least_life => {
@@ -155,8 +156,8 @@ impl Segments {
             counts,
             held_back: 0,
             live_bytes: 0,
-            exact: 0,
-            rough: 0,
+            exact,
+            rough,
             full_bytes,
             has_failed: true,
         }
@@ -400,6 +401,13 @@ impl Segments {
     pub(super) fn learn_full(&mut self, record_bytes: u64) {
         const WEIGHT: u64 = 8;
         self.full_bytes = (self.full_bytes * (WEIGHT - 1) + record_bytes) / WEIGHT;
+    }
+
+    /// A segment is full whose footers have so many bytes.
+    pub(super) fn learn_footers(&mut self, entry_bytes: u32) {
+        let left = u64::from(self.layout.segment_bytes()) - footer_block_bytes(entry_bytes);
+        // Stamps and the ends of pages take the rest.
+        self.learn_full(left / 100 * 99);
     }
 
     /// Bytes behind a sum of rough lengths, as records are nowadays.

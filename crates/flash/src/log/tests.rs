@@ -8,7 +8,7 @@ use crate::{
     work::DeviceFailed,
 };
 use minos_base::Tombstone;
-use std::collections::HashMap;
+use std::{collections::HashMap, ops::Range};
 
 /// All is live.
 struct All;
@@ -23,6 +23,10 @@ impl Index for All {
     }
 
     fn forget(&mut self, _: KeyHash, _: u64, _: u32) {}
+
+    fn forget_pages(&mut self, _: Range<u32>) -> u64 {
+        0
+    }
 }
 
 /// A log on pages that a test looks at.

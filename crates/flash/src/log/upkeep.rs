@@ -52,7 +52,10 @@ impl Log {
                 self.segments.fail(kept.segment);
             }
             match kept.unsealed {
-                None => self.segments.get_mut(kept.segment).footers = Some(kept.footer_bytes),
+                None => {
+                    self.segments.get_mut(kept.segment).footers = Some(kept.footer_bytes);
+                    self.segments.learn_footers(kept.footer_bytes);
+                }
                 // Reserved, and never written.
                 Some(_) if kept.footer_bytes == 0 && !kept.is_failing => self.segments.empty(kept.segment),
                 Some(entries) if !kept.is_failing => {

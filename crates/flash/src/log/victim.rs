@@ -25,6 +25,8 @@ pub(super) struct Victim {
     /// The first footer that is not yet decided about.
     pub(super) next: usize,
     pub(super) phase: Phase,
+    /// It has no footers: the index may name records that are not among those found.
+    pub(super) is_scanned: bool,
     /// Some of its records are to move: the journal must know first.
     pub(super) is_leaving: bool,
     /// Moved records that are not yet written.
@@ -88,8 +90,8 @@ impl Log {
             _ => Phase::Pages(Gather::start(begin, bytes as usize, names, jobs)),
         };
         let (life, failures, is_leaving) = (segment.life, self.flow.failures, segment.is_leaving);
-        let footers = Vec::new();
-        Victim { number, bytes, life, footers, next: 0, phase, is_leaving, moves: 0, failures }
+        let (footers, is_scanned) = (Vec::new(), segment.footers.is_none());
+        Victim { number, bytes, life, footers, next: 0, phase, is_scanned, is_leaving, moves: 0, failures }
     }
 
     /// The result of a read for compaction or scrubber.
@@ -132,6 +134,7 @@ impl Log {
                     victim.phase = Phase::Moving;
                 }
                 _ => {
+                    self.counters.scrub_faults += 1;
                     self.segments.get_mut(number).footers = None;
                     self.segments.give_up(number);
                     *victim = self.start(number);

@@ -1,6 +1,6 @@
 //! Reads superblock, journal, and the segments that the journal names.
 
-use super::{Damage, scan::scan_pages};
+use super::{Damage, lengths::Lengths, scan::scan_pages};
 use crate::{
     format::{
         Fault, Footer, FooterWriter, Footers, Held, Journal, Layout, Life, PAGE_BYTES, RoughLength, Seal,
@@ -49,6 +49,8 @@ pub struct Recovered {
     pub(crate) kept: Vec<Kept>,
     /// What each segment holds.
     pub(super) held: Vec<Held>,
+    /// Bytes of records, and the same by their rough lengths.
+    pub(crate) lengths: (u64, u64),
     /// What is missing of what the journal says.
     pub damage: Option<Damage>,
 }
@@ -122,6 +124,7 @@ pub struct Recovery {
     superblock: Option<Superblock>,
     journal: Option<Journal>,
     held: Vec<Held>,
+    lengths: Lengths,
     /// Footers are not read.
     is_survey: bool,
     /// Segments that records move out of; read before all others.
@@ -151,6 +154,7 @@ impl Recovery {
             superblock: None,
             journal: None,
             held: Vec::new(),
+            lengths: Lengths::default(),
             is_survey: false,
             leaving: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -202,7 +206,8 @@ impl Recovery {
             (Some(superblock), Some(journal)) if is_ok => {
                 let (kept, held) = (std::mem::take(&mut self.kept), std::mem::take(&mut self.held));
                 let damage = Damage::between(&journal, &held, superblock.layout);
-                Step::Done(Box::new((superblock, Recovered { journal, kept, held, damage })))
+                let lengths = self.lengths.sums();
+                Step::Done(Box::new((superblock, Recovered { journal, kept, held, lengths, damage })))
             }
             _ => Step::Failed(NotOurs::Device),
         }
@@ -353,7 +358,11 @@ impl Recovery {
         };
         let begin = layout.segment_at(task.segment);
         let of = (task.life, task.is_leaving);
-        footers.iter().for_each(|footer| out(&found(begin, &footer, of)));
+        let mut before = None;
+        for footer in footers.iter() {
+            out(&found(begin, &footer, of));
+            self.lengths.learn(before.replace(footer), &footer);
+        }
         let (segment, footer_bytes) = (task.segment, footers.trailer.entry_bytes);
         self.held[segment as usize] = Held::Sealed;
         self.kept.push(Kept { segment, footer_bytes, unsealed: None, is_failing: false });
@@ -366,8 +375,10 @@ impl Recovery {
         let (footers, pages) = scan_pages(&task.gather.bytes, task.gather.at, task.life, seal);
         self.held[task.segment as usize] = Held::Pages(pages);
         let mut writer = FooterWriter::default();
+        let mut before = None;
         for footer in &footers {
             out(&found(layout.segment_at(task.segment), footer, (task.life, task.is_leaving)));
+            self.lengths.learn(before.replace(*footer), footer);
             // They were in the segment, and there was room for those of all its records.
             writer.push(footer, u64::MAX);
         }

@@ -13,7 +13,7 @@ use crate::{
 };
 use minos_base::{KeyHash, Seconds, seeded};
 use rand::{RngExt, rngs::StdRng};
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 /// More than a put waits for.
 const DRIVES_MAX: usize = 20_000;
@@ -35,7 +35,7 @@ pub(super) struct Load {
 pub(super) struct Bench {
     pub(super) log: Log,
     pub(super) disk: Disk,
-    superblock: Superblock,
+    pub(super) superblock: Superblock,
     pub(super) table: Slots,
     pub(super) events: Vec<Event>,
     now_us: u64,
@@ -70,6 +70,10 @@ impl Index for Slots {
     fn forget(&mut self, hash: KeyHash, sequence: u64, page: u32) {
         self.table.forget(hash, sequence, page);
         self.table.forgotten.clear();
+    }
+
+    fn forget_pages(&mut self, pages: Range<u32>) -> u64 {
+        self.table.forget_pages(pages)
     }
 }
 

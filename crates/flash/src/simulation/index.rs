@@ -5,7 +5,10 @@ use crate::{
     log::{Index, Place, Standing},
 };
 use minos_base::KeyHash;
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    ops::Range,
+};
 
 /// A put or delete that memory holds until it is written.
 #[derive(Clone, Copy, Debug)]
@@ -64,5 +67,15 @@ impl Index for Table {
             self.slots.remove(&hash.0);
             self.forgotten.push((hash.0, sequence));
         }
+    }
+
+    fn forget_pages(&mut self, pages: Range<u32>) -> u64 {
+        let gone = self.slots.extract_if(|_, (_, place)| pages.contains(&place.page));
+        let gone: Vec<_> = gone.map(|(hash, (sequence, _))| (hash, sequence)).collect();
+        // Memory hides the others.
+        let lost = gone.into_iter().filter(|(hash, _)| !self.pending.contains_key(hash));
+        let before = self.forgotten.len();
+        self.forgotten.extend(lost);
+        (self.forgotten.len() - before) as u64
     }
 }

@@ -46,6 +46,31 @@ fn a_segment_with_rot_is_given_up_and_its_other_records_are_kept() {
     assert!(sequence == SEQUENCES_AT + 78 && counters.compacted_segments == 1, "{counters:?}");
 }
 
+/// Without its footers, nobody can say whose records were in a page that does not verify. Before the fix, the index went on
+/// to name the place, which others' records took.
+#[test]
+fn of_a_segment_without_footers_what_does_not_verify_is_forgotten_and_counted() {
+    const KEYS: u64 = 2000;
+    let mut bench = bench(KEYS);
+    let rotten = minos_base::hash_key(&77u64.to_le_bytes(), 3);
+    let (_, place) = bench.table.table.slots[&rotten.0];
+    let layout = bench.superblock.layout;
+    let (segment, _) = layout.segment_of(u64::from(place.page) * PAGE_BYTES as u64).unwrap();
+    let page_at = |segment| (layout.segment_at(segment) / PAGE_BYTES as u64) as u32;
+    let pages = page_at(segment)..page_at(segment + 1);
+    let in_page = bench.table.table.slots.values().filter(|(_, at)| at.page == place.page).count() as u64;
+    bench.disk.rot(u64::from(pages.end) * PAGE_BYTES as u64 - 1);
+    bench.disk.rot(u64::from(place.page) * PAGE_BYTES as u64 + 600);
+    (0..20_000).for_each(|_| bench.drive());
+    let counters = bench.log.counters();
+    assert_eq!((counters.lost_records, counters.compacted_segments), (in_page, 1), "{counters:?}");
+    let nameless = |event: &&Event| matches!(event, Event::LostNameless { records } if *records == in_page);
+    assert_eq!(bench.events.iter().filter(nameless).count(), 1, "{:?}", bench.events);
+    assert_eq!(bench.table.table.slots.len() as u64, KEYS - in_page);
+    assert_eq!(bench.table.table.slots.values().filter(|(_, at)| pages.contains(&at.page)).count(), 0);
+    assert!(counters.scrub_faults >= 1, "{counters:?}");
+}
+
 /// Of records that cross from or into the page a part is unreadable; those beside them are not.
 #[test]
 fn of_a_segment_with_an_unreadable_page_the_other_pages_are_kept() {

@@ -263,6 +263,10 @@ impl World {
                 self.tally.lost += 1;
                 assert!(self.plan.lies + self.plan.failed_reads > 0, "{hash:?} {sequence} is lost");
             }
+            Event::LostNameless { records } => {
+                self.tally.lost += records;
+                assert!(self.plan.lies + self.plan.failed_reads > 0, "{records} are lost");
+            }
             Event::ReadOnly => self.tally.read_only += 1,
         }
     }

@@ -1,6 +1,7 @@
 //! Tombstones on their way from the engine to the log.
 
 use super::{Keeper, Now};
+use crate::index::forget_pages;
 use minos_base::KeyHash;
 use minos_flash::{Tombstone, format::Layout};
 use std::{
@@ -138,25 +139,13 @@ impl Keeper {
         }
         let areas = tombstones.areas;
         if !areas.is_empty() {
-            self.forget_pages(|page| areas.iter().any(|area| area.contains(&page)));
+            forget_pages(&self.tier.engine, |page| areas.iter().any(|area| area.contains(&page)));
         }
         for area in areas {
             self.log.give_up(area);
             self.counts.given_up += 1;
         }
         did
-    }
-
-    /// Makes the index forget the records of pages, some chains at a time: others get the lock of a partition in between.
-    pub(super) fn forget_pages(&self, is_gone: impl Fn(u32) -> bool) {
-        const BUCKETS: usize = 1024;
-        let engine = &self.tier.engine;
-        for partition in 0..engine.partitions() {
-            let mut cursor = Some(0);
-            while let Some(at) = cursor {
-                cursor = engine.forget_pages(partition, at, BUCKETS, &is_gone);
-            }
-        }
     }
 
     /// Appends tombstones that are due.

@@ -8,7 +8,12 @@ mod hands;
 mod image;
 mod walk;
 
-use crate::{index::Names, stats::KeeperCounts, syncs::SyncId, tier::Tier};
+use crate::{
+    index::{Names, forget_pages},
+    stats::KeeperCounts,
+    syncs::SyncId,
+    tier::Tier,
+};
 use examine::Examiner;
 use flights::Flights;
 use graves::{Graves, Held};
@@ -211,6 +216,7 @@ impl Keeper {
                 Event::Durable { token } => self.flights.durable(token),
                 Event::Failed { token } => self.flights.failed(token),
                 Event::Lost { .. } => self.counts.lost += 1,
+                Event::LostNameless { records } => self.counts.lost += records,
                 Event::Emptied => self.emptied(),
                 Event::ReadOnly => {
                     self.tier.syncs.end();
@@ -270,7 +276,7 @@ impl Keeper {
         };
         let engine = Arc::clone(&self.tier.engine);
         engine.flush();
-        self.forget_pages(|_| true);
+        forget_pages(&engine, |_| true);
         (0..engine.partitions()).for_each(|partition| drop(engine.take_tombstones(partition, usize::MAX)));
         self.graves.clear();
         self.group.graves = Held::default();

@@ -126,6 +126,6 @@ impl World {
         let on_their_way = self.flights.iter().map(|flight| flight.place.page).min().unwrap_or(u32::MAX);
         let end = end.min(on_their_way);
         self.flash.records.retain(|&page, _| page >= end);
-        while self.engine.forget_pages(0, 0, usize::MAX, |page| page < end).is_some() {}
+        while self.engine.forget_pages(0, 0, usize::MAX, |page| page < end).1.is_some() {}
     }
 }
