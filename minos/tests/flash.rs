@@ -3,7 +3,7 @@
 mod common;
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
@@ -148,6 +148,26 @@ fn damage_of_a_killed_store_is_told() {
     // It is told once.
     let server = serve("store", &path);
     assert_eq!((stat(&mut connect(&server), "damaged_pages"), server.log().contains(TOLD)), (0, false));
+}
+
+#[test]
+fn a_stop_tells_what_happened_to_its_file() {
+    let (_folder, path) = file();
+    for (harm, told) in [
+        (fs::remove_file as fn(PathBuf) -> io::Result<()>, "was removed: all items on flash are lost"),
+        (|path| fs::write(path, b""), "flash cannot be read again: it may be damaged"),
+    ] {
+        let mut server = serve("store", &path);
+        fill(&mut connect(&server));
+        let patience = Instant::now() + Duration::from_secs(60);
+        while stat(&mut connect(&server), "flash_items") < u64::from(KEYS) / 2 {
+            assert!(Instant::now() < patience, "nothing comes to flash: {}", server.log());
+        }
+        harm(path.clone()).unwrap();
+        server.terminate(Duration::from_secs(60)).unwrap();
+        let log = server.log();
+        assert!(log.contains(told), "{log}");
+    }
 }
 
 /// Before the fix, the program ended as if nothing had happened.

@@ -69,6 +69,14 @@ impl Device {
         }
     }
 
+    /// True if its file has no name any more: what is written there is lost with the last process that has it open.
+    pub fn is_removed(&self) -> bool {
+        match &self.medium {
+            Medium::File(file) => rustix::fs::fstat(&file.fd).is_ok_and(|stat| stat.st_nlink == 0),
+            _ => false,
+        }
+    }
+
     /// A new lane. Options beyond their bounds are brought within them.
     ///
     /// # Errors

@@ -58,6 +58,7 @@ mod wishes;
 pub use fetch::ReadError;
 pub use heads::{Head, Walk};
 pub use keeper::{Keeper, Now, Turn};
+pub use last::Noted;
 pub use minos_flash::{Damage, format::Superblock};
 pub use names::{Place, WaitError};
 pub use open::{

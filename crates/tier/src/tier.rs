@@ -150,6 +150,11 @@ impl Tier {
         self.syncs.wait(id, timeout)
     }
 
+    /// True if the device's file was removed: what is on flash is lost with this process.
+    pub fn is_removed(&self) -> bool {
+        self.device.is_removed()
+    }
+
     /// Asks the keeper to remove everything, also from the device: `flush_all`.
     pub fn empty(&self) -> SyncId {
         let id = self.syncs.request_empty();

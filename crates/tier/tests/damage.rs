@@ -5,7 +5,7 @@ mod common;
 use common::{Rig, SEGMENT_BYTES, device, format, key, value};
 use minos_device::{Device, LaneOptions, Request};
 use minos_flash::format::PAGE_BYTES;
-use minos_tier::{Damage, Durability, Options};
+use minos_tier::{Damage, Durability, Noted, Options};
 use std::{ops::Range, time::Duration};
 
 /// About three times what memory holds.
@@ -34,7 +34,7 @@ fn table() -> Device {
 fn stop(rig: Rig) {
     let Rig { tier, keeper, store, .. } = rig;
     drop((keeper, store));
-    assert!(tier.note_end(PATIENCE, || false).unwrap());
+    assert_eq!(tier.note_end(PATIENCE, || false).unwrap(), Noted::Whole);
 }
 
 fn open(device: &Device) -> Rig {
@@ -151,6 +151,18 @@ fn nothing_is_told_of_what_a_crash_tears() {
     assert!(recovered.records < 40, "{recovered:?}");
 }
 
+#[test]
+fn a_stop_tells_what_was_damaged_before_it() {
+    let device = table();
+    let rig = filled(&device, 0..KEYS);
+    let damaged = pages(&rig, 3..6);
+    let Rig { tier, keeper, store, .. } = rig;
+    drop((keeper, store));
+    change(&device, damaged, |page| page.fill(0));
+    let damage = Damage { segments: 3, pages: 3 * SEGMENT_PAGES, items: None };
+    assert_eq!(tier.note_end(PATIENCE, || false).unwrap(), Noted::Damaged(damage));
+}
+
 /// The server was asked to end at once.
 #[test]
 fn without_a_note_the_lost_items_are_not_known() {
@@ -159,7 +171,7 @@ fn without_a_note_the_lost_items_are_not_known() {
     let damaged = pages(&rig, 3..6);
     let Rig { tier, keeper, store, .. } = rig;
     drop((keeper, store));
-    assert!(!tier.note_end(PATIENCE, || true).unwrap());
+    assert_eq!(tier.note_end(PATIENCE, || true).unwrap(), Noted::Nothing);
     change(&device, damaged, flip);
     let Rig { recovered, .. } = open(&device);
     assert_eq!(recovered.damage.and_then(|damage| damage.items), None);

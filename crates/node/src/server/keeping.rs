@@ -13,7 +13,7 @@ use std::{
 
 use minos_engine::Mode;
 use minos_net::Io;
-use minos_tier::{Keeper, Now, ReadOnly, Stats, SyncId, Tier, Turn};
+use minos_tier::{Damage, Keeper, Noted, Now, ReadOnly, Stats, SyncId, Tier, Turn};
 
 use super::{shared::Shared, stop::Stop};
 
@@ -91,8 +91,19 @@ pub(super) fn keep<M: Mode, I: Io>(mut keeper: Keeper, shared: &Shared<M, I>) {
     match end {
         End::Durable => {
             let patience = shared.plan.in_force().tuning.stop_timeout.max(NOTE_MIN);
-            if let Err(error) = tier.note_end(patience, || shared.stop.is_at_once()) {
-                tracing::warn!(%error, "the next start cannot tell what is damaged meanwhile");
+            match tier.note_end(patience, || shared.stop.is_at_once()) {
+                Ok(Noted::Nothing | Noted::Whole) => {}
+                Ok(Noted::Damaged(Damage { segments, pages, .. })) => {
+                    tracing::warn!(
+                        segments,
+                        pages,
+                        "flash is damaged: pages in these segments do not verify"
+                    );
+                }
+                Err(error) => tracing::warn!(%error, "flash cannot be read again: it may be damaged"),
+            }
+            if tier.is_removed() {
+                tracing::warn!("the file of --flash was removed: all items on flash are lost now");
             }
         }
         End::AtOnce => {}
