@@ -177,6 +177,16 @@ fn what_the_next_program_cannot_serve_is_refused() {
         ("memory = \"64m\"\nengine = \"store\"", "`engine` has changed"),
         ("memory = \"64m\"\npartitions = 2", "`partitions` has changed"),
         ("memory = \"64m\"\nlarge-reserve = \"10m\"", "`large-reserve` has changed"),
+        // The reserve has room for one such value.
+        ("memory = \"64m\"\nmax-item-size = \"16m\"", "`max-item-size` has changed"),
+        ("memory = \"64m\"\nworkers = 0", "workers: 0 is not allowed"),
+        ("memory = \"64m\"\nhandoff-workers = 64\ndispatch = \"handoff\"", "handoff-workers: 64 of"),
+        ("memory = \"64m\"\nepoch = \"0s\"", "--epoch: 0 is not allowed"),
+        ("memory = \"64m\"\nmax-buffer = \"1k\"", "--max-buffer: 1024 is not allowed"),
+        ("memory = \"64m\"\nmax-connections = 0", "--max-connections: 0 is not allowed"),
+        ("memory = \"64m\"\npercentile = 200", "percentile: 200 is not allowed"),
+        ("memory = \"64m\"\nadmin = \"0.0.0.0:1\"", "--admin 0.0.0.0:1"),
+        ("memory = \"64m\"\nadmin = \"tls:127.0.0.1:1\"", "needs --tls-cert"),
     ];
     for (text, reason) in unfit {
         std::fs::write(&file, text).unwrap();

@@ -140,7 +140,7 @@ impl StoreConfig {
     }
 
     /// Memory that only large values of a cache may take, in bytes.
-    pub(crate) fn reserve_bytes(&self) -> u64 {
+    pub fn reserve_bytes(&self) -> u64 {
         let (eighth, half) = (self.memory_bytes / 8, self.memory_bytes / 2);
         let one_value = self.value_bytes_max.saturating_add(RESERVE_SLACK_BYTES);
         // A largest value that would take more than half was hardly meant as a promise.

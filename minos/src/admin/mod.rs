@@ -24,7 +24,7 @@ mod watch;
 
 use std::{io, sync::Arc, thread, time::Duration};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use minos_net::{Address, Listener};
 use minos_node::{Operator, config::Acceptor};
 use tokio::{runtime, sync::oneshot};
@@ -45,6 +45,25 @@ pub(crate) struct Reserved {
     token: Option<Token>,
     /// The certificate, if the endpoint speaks TLS.
     acceptor: Option<Arc<Acceptor>>,
+}
+
+/// Checks the values of options; returns the certificate and the token of the endpoint, if it has them. Clients speak TLS
+/// there, if they do, by `acceptor`.
+///
+/// # Errors
+/// Names the option that is of no use.
+pub(crate) fn keys(
+    options: &AdminOptions,
+    acceptor: Option<&Arc<Acceptor>>,
+) -> anyhow::Result<(Option<Arc<Acceptor>>, Option<Token>)> {
+    options.check()?;
+    let secured = options.admin.as_ref().filter(|admin| admin.is_tls);
+    let acceptor = acceptor.filter(|_| secured.is_some()).cloned();
+    if let (Some(admin), None) = (secured, &acceptor) {
+        bail!("--admin {admin}: it needs --tls-cert and --tls-key");
+    }
+    let token = options.admin_token_file.as_deref().map(Token::read).transpose()?;
+    Ok((acceptor, token))
 }
 
 /// The state that the tasks of the endpoint share.
@@ -73,11 +92,8 @@ impl Reserved {
         options: &AdminOptions,
         acceptor: Option<&Arc<Acceptor>>,
     ) -> anyhow::Result<Option<Self>> {
-        options.check()?;
-        let Some(AdminAddress { address, is_tls }) = &options.admin else { return Ok(None) };
-        let acceptor = acceptor.filter(|_| *is_tls).cloned();
-        ensure!(acceptor.is_some() || !is_tls, "--admin tls:{address}: it needs --tls-cert and --tls-key");
-        let token = options.admin_token_file.as_deref().map(Token::read).transpose()?;
+        let (acceptor, token) = keys(options, acceptor)?;
+        let Some(AdminAddress { address, .. }) = &options.admin else { return Ok(None) };
         let listener = Listener::bind_private(address)
             .with_context(|| format!("--admin: cannot listen on {address}"))?;
         if !address.is_local() {

@@ -12,7 +12,7 @@ const CHARACTERS_MIN: usize = 16;
 
 /// A token, of which only the hash is kept: two hashes are compared in constant time.
 #[derive(Clone, Debug)]
-pub(super) struct Token(blake3::Hash);
+pub(crate) struct Token(blake3::Hash);
 
 impl Token {
     /// Reads the file that --admin-token-file names.

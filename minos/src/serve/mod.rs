@@ -100,9 +100,6 @@ fn serve_above_flash(
     mut server_config: ServerConfig,
     store_config: &StoreConfig,
 ) -> anyhow::Result<()> {
-    server_config.gathering = options.flash.gathering();
-    server_config.promote = options.flash.flash_promote;
-    server_config.flash_wait = options.flash.flash_wait;
     let is_fixed = options.max_item_size.is_some();
     let above = Above {
         engine: options.engine,

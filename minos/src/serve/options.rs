@@ -353,6 +353,9 @@ impl ServeOptions {
         config.watch = self.watch.config();
         config.allow_shutdown = self.allow_shutdown == Switch::On;
         config.stop_timeout = self.stop_timeout;
+        config.gathering = self.flash.gathering();
+        config.promote = self.flash.flash_promote;
+        config.flash_wait = self.flash.flash_wait;
         config.store_settings = self.store_settings();
         config
     }

@@ -11,8 +11,8 @@ use minos_engine::StoreConfig;
 use minos_net::{close_unused_sockets, keep_listeners, release_listeners, replace_process};
 use rustix::fs::{Access, access};
 
-use super::{ServeOptions, config_file, region::RegionPlace};
-use crate::keeper::check_keeper;
+use super::{ServeOptions, config_file, region::RegionPlace, values::EngineKind};
+use crate::{admin::keys, keeper::check_keeper};
 
 /// The program that takes over if SIGUSR2 asks for it.
 pub(super) struct Upgrade {
@@ -65,7 +65,10 @@ impl Upgrade {
         if let Some(path) = &self.options.config {
             let arguments: Vec<_> = self.arguments.iter().skip(1).cloned().collect();
             let next = config_file::merged(path, &arguments)?;
-            let (_, asked) = next.configs()?;
+            let (server, asked) = next.configs()?;
+            server.check()?;
+            next.native.transports()?;
+            keys(&next.admin, server.tls.as_ref().map(|tls| &tls.acceptor))?;
             if has_region {
                 self.check_region(&next, &asked)?;
             }
@@ -76,13 +79,23 @@ impl Upgrade {
     /// Refuses options with which the region cannot be opened.
     fn check_region(&self, next: &ServeOptions, asked: &StoreConfig) -> anyhow::Result<()> {
         let (_, made) = self.options.configs()?;
+        // Above flash the largest item may be the table's to say, so that only the next program knows the reserve.
+        let reserves = match (&next.flash.flash, next.engine) {
+            (None, EngineKind::Cache) => [&made, asked].map(|config| Some(config.reserve_bytes())),
+            (None, EngineKind::Store) => [None; 2],
+            (Some(_), _) => [made.large_bytes_min, asked.large_bytes_min],
+        };
+        let is_same_option = made.large_bytes_min == asked.large_bytes_min;
+        let reserve = if is_same_option { "max-item-size" } else { "large-reserve" };
         let changes = [
+            ("region", self.options.region != next.region),
             ("engine", self.options.engine != next.engine),
             ("flash", self.options.flash.flash.is_some() != next.flash.flash.is_some()),
             ("memory", made.memory_bytes != asked.memory_bytes),
             ("partitions", made.partitions != asked.partitions),
             ("hash-seed", self.options.given_seed() != next.given_seed()),
-            ("large-reserve", made.large_bytes_min != asked.large_bytes_min),
+            ("micro-shards", made.micro_shards != asked.micro_shards),
+            (reserve, reserves[0] != reserves[1]),
         ];
         let changed = changes.iter().find(|(_, has_changed)| *has_changed);
         changed.map_or(Ok(()), |(name, _)| {

@@ -278,5 +278,6 @@ pub(crate) fn check(config: &ServerConfig) -> Result<(), InvalidOption> {
         log: LogLevel::Start,
         room,
     };
-    table::check(&values)
+    table::check(&values)?;
+    policy(values.choice, &values.tuning).map(drop)
 }
