@@ -342,10 +342,42 @@ fn requests_that_pages_send_are_refused() {
     assert_eq!(put("host: metrics.example").0, 200);
 }
 
+const SWITCH: &str = r#"{"dispatch": "keyhash"}"#;
+
+/// A connection whose request has begun to be served: the server waits for the body, [`SWITCH`].
+fn asking(admin: SocketAddr) -> TcpStream {
+    let mut stream = TcpStream::connect(admin).unwrap();
+    stream.set_read_timeout(Some(WITHIN)).unwrap();
+    let length = SWITCH.len();
+    let head = format!("PUT /dispatch HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n");
+    stream.write_all(format!("{head}expect: 100-continue\r\n\r\n").as_bytes()).unwrap();
+    let mut said = [0; 25];
+    stream.read_exact(&mut said).unwrap();
+    assert_eq!(&said, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream
+}
+
+#[test]
+fn who_does_not_ask_keeps_nobody_out() {
+    let (_server, admin) = start_with_admin(1, &["--admin-connections=2", "--admin-timeout=60s"]);
+    let mut silent: Vec<_> = (0..3).map(|_| TcpStream::connect(admin).unwrap()).collect();
+    silent.iter_mut().for_each(|stream| stream.set_read_timeout(Some(WITHIN)).unwrap());
+    // The oldest is given up for the third.
+    assert_eq!(silent[0].read_to_end(&mut Vec::new()).unwrap(), 0);
+    let held = asking(admin);
+    assert_eq!(silent[1].read_to_end(&mut Vec::new()).unwrap(), 0);
+    assert_eq!(request(admin, "GET", "/healthz", "").0, 200);
+    assert_eq!(silent[2].read_to_end(&mut Vec::new()).unwrap(), 0);
+    let _also_held = asking(admin);
+    let (status, said) = http(admin, "");
+    assert!(status == 503 && said.contains("--admin-connections"), "{status} {said}");
+    drop(held);
+}
+
 #[test]
 fn who_is_refused_is_told_and_not_reset() {
     let (_server, admin) = start_with_admin(1, &["--admin-connections=1", "--admin-timeout=60s"]);
-    let _held = TcpStream::connect(admin).unwrap();
+    let _held = asking(admin);
     let mut scraper = TcpStream::connect(admin).unwrap();
     scraper.set_read_timeout(Some(WITHIN)).unwrap();
     let mut said = Vec::new();
@@ -361,26 +393,30 @@ fn who_is_refused_is_told_and_not_reset() {
 #[test]
 fn too_many_connections() {
     let (_server, admin) = start_with_admin(1, &["--admin-connections=1"]);
-    let mut held = TcpStream::connect(admin).unwrap();
+    let mut held = asking(admin);
     let (status, said) = http(admin, "");
     assert_eq!(status, 503);
     assert!(said.contains("--admin-connections"), "{said}");
-    held.write_all(b"GET /stats/admin HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    held.write_all(SWITCH.as_bytes()).unwrap();
     // A client that closes its sending side still gets its answer.
     held.shutdown(Shutdown::Write).unwrap();
-    let (status, body) = answer(&mut held);
-    let counts: Value = serde_json::from_str(&body).unwrap();
-    assert_eq!((status, &counts["admin_connections_rejected"]), (200, &1.into()));
+    assert_eq!(answer(&mut held).0, 200);
     // The place is free a moment after the answer has come.
     let deadline = Instant::now() + WITHIN;
-    let requests = loop {
+    let mut rejected = 1;
+    let counts: Value = loop {
         let (status, body) = request(admin, "GET", "/stats/admin", "");
         if status == 200 {
-            break serde_json::from_str::<Value>(&body).unwrap()["admin_requests"].clone();
+            break serde_json::from_str(&body).unwrap();
         }
         assert!(status == 503 && Instant::now() < deadline, "{status}: {body}");
+        rejected += 1;
     };
-    assert_eq!(requests, 2);
+    let expected: [Value; 2] = [2.into(), rejected.into()];
+    assert_eq!(
+        [&counts["admin_requests"], &counts["admin_connections_rejected"]],
+        [&expected[0], &expected[1]]
+    );
 }
 
 #[test]

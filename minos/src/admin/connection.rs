@@ -1,6 +1,6 @@
 //! One connection to the admin endpoint: one request, within bounds.
 
-use std::{convert::Infallible, rc::Rc, time::Duration};
+use std::{cell::Cell, convert::Infallible, rc::Rc, time::Duration};
 
 use hyper::{Request, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
@@ -11,7 +11,7 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-use super::{Endpoint, reply, routes};
+use super::{Endpoint, FAREWELL, reply, routes};
 
 /// Largest head of a request, in bytes; the smallest that hyper takes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -37,13 +37,16 @@ enum Stage {
     Answer,
 }
 
-/// Serves a connection, over TLS if the endpoint speaks it. A handshake takes its time from the request's.
-pub(super) async fn admit(stream: Stream, endpoint: Rc<Endpoint>) {
+/// Serves a connection, over TLS if the endpoint speaks it. A handshake takes its time from the request's. `has_asked`
+/// becomes true with the head of the request.
+pub(super) async fn admit(stream: Stream, endpoint: Rc<Endpoint>, has_asked: Rc<Cell<bool>>) {
     let arrived_by = Instant::now() + endpoint.options.admin_timeout;
-    let Some(acceptor) = &endpoint.acceptor else { return serve(stream, endpoint, arrived_by).await };
+    let Some(acceptor) = &endpoint.acceptor else {
+        return serve(stream, endpoint, arrived_by, &has_asked).await;
+    };
     let handshake = TlsAcceptor::from(acceptor.config()).accept(stream);
     match timeout_at(arrived_by, handshake).await {
-        Ok(Ok(secured)) => serve(Box::new(secured), endpoint, arrived_by).await,
+        Ok(Ok(secured)) => serve(Box::new(secured), endpoint, arrived_by, &has_asked).await,
         Ok(Err(error)) => {
             endpoint.counters.admin_tls_refused.count();
             tracing::debug!(%error, "a client of the admin endpoint is refused");
@@ -52,9 +55,10 @@ pub(super) async fn admit(stream: Stream, endpoint: Rc<Endpoint>) {
     }
 }
 
-async fn serve(stream: Stream, endpoint: Rc<Endpoint>, arrived_by: Instant) {
+async fn serve(stream: Stream, endpoint: Rc<Endpoint>, arrived_by: Instant, has_asked: &Cell<bool>) {
     let (stage, mut stages) = watch::channel(Stage::Head);
     let service = service_fn(|request: Request<Incoming>| {
+        has_asked.set(true);
         stage.send_replace(Stage::Work);
         let (endpoint, stage) = (Rc::clone(&endpoint), stage.clone());
         async move {
@@ -85,7 +89,7 @@ async fn serve(stream: Stream, endpoint: Rc<Endpoint>, arrived_by: Instant) {
                 if now == Stage::Head {
                     let stream = connection.into_parts().io.into_inner();
                     let text = "the request did not arrive in time; see --admin-timeout";
-                    say(stream, StatusCode::REQUEST_TIMEOUT, text, endpoint.options.admin_timeout).await;
+                    say(stream, StatusCode::REQUEST_TIMEOUT, text, FAREWELL).await;
                 }
                 return;
             }

@@ -1,13 +1,13 @@
 //! The listener of the admin endpoint, and its connection limit.
 
-use std::{io, net, os::fd::AsFd, os::unix, rc::Rc, time::Duration};
+use std::{cell::Cell, collections::VecDeque, io, net, os::fd::AsFd, os::unix, rc::Rc, time::Duration};
 
 use hyper::StatusCode;
 use minos_net::{Address, Listener};
 use tokio::{
     net::{TcpListener, UnixListener},
     sync::oneshot,
-    task::{JoinSet, LocalSet},
+    task::{AbortHandle, JoinSet, LocalSet},
     time::{sleep, timeout},
 };
 
@@ -49,28 +49,52 @@ pub(super) async fn serve_until(mut stopped: oneshot::Receiver<()>, listener: Li
     }
 }
 
-/// Accepts connections, and refuses those above the limit with an answer.
+/// Connections whose requests have not arrived, oldest first. Each tells by itself when that is over.
+#[derive(Default)]
+struct Silent(VecDeque<(Rc<Cell<bool>>, AbortHandle)>);
+
+impl Silent {
+    /// Forgets those that have asked or ended.
+    fn forget_past(&mut self) {
+        self.0.retain(|(has_asked, task)| !has_asked.get() && !task.is_finished());
+    }
+
+    /// Gives the oldest one up; false if there is none. Whoever sends nothing keeps no honest client out, which asks at once.
+    fn give_up_oldest(&mut self) -> bool {
+        self.0.pop_front().map(|(_, task)| task.abort()).is_some()
+    }
+}
+
+/// Accepts connections. Above the limit it gives up the oldest one that has not asked, or refuses the new one with an answer.
 async fn accept_all(
     listener: &Listener,
     endpoint: &Rc<Endpoint>,
     connections: &mut JoinSet<()>,
 ) -> io::Result<()> {
     let door = Door::of(listener)?;
-    let mut refusals = JoinSet::new();
+    let (mut refusals, mut silent) = (JoinSet::new(), Silent::default());
     loop {
         match door.accept().await {
             Ok(stream) => {
                 while connections.try_join_next().is_some() || refusals.try_join_next().is_some() {}
-                if connections.len() < endpoint.options.admin_connections {
-                    connections.spawn_local(connection::admit(stream, Rc::clone(endpoint)));
-                } else {
+                silent.forget_past();
+                let is_full = connections.len() >= endpoint.options.admin_connections;
+                if is_full {
                     endpoint.counters.admin_connections_rejected.count();
-                    // Over TLS nothing can be said before a handshake, which is what there are too many of.
-                    if refusals.len() < REFUSALS_MAX && endpoint.acceptor.is_none() {
-                        let text = "too many connections at a time; see --admin-connections";
-                        let status = StatusCode::SERVICE_UNAVAILABLE;
-                        refusals.spawn_local(say(stream, status, text, endpoint.options.admin_timeout));
+                }
+                if !is_full || silent.give_up_oldest() {
+                    if is_full {
+                        // It ends at once.
+                        connections.join_next().await;
                     }
+                    let has_asked = Rc::new(Cell::new(false));
+                    let admitted = connection::admit(stream, Rc::clone(endpoint), Rc::clone(&has_asked));
+                    silent.0.push_back((has_asked, connections.spawn_local(admitted)));
+                } else if refusals.len() < REFUSALS_MAX && endpoint.acceptor.is_none() {
+                    // Over TLS nothing can be said before a handshake, which is what there are too many of.
+                    let text = "too many connections at a time; see --admin-connections";
+                    let status = StatusCode::SERVICE_UNAVAILABLE;
+                    refusals.spawn_local(say(stream, status, text, endpoint.options.admin_timeout));
                 }
             }
             Err(error) => {
