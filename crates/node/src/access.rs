@@ -192,6 +192,7 @@ pub(crate) struct Checks {
 
 #[derive(Default)]
 struct ChecksState {
+    /// Work with the file is in front of all checks.
     waiting: VecDeque<(Box<Connection>, Box<Task>)>,
     /// The thread that checks ends.
     is_closed: bool,
@@ -203,17 +204,22 @@ impl Checks {
         Self { state: Mutex::default(), news: Condvar::new(), waiting_max, refused: AtomicU64::new(0) }
     }
 
-    /// Lets a connection wait for its verdict.
+    /// Lets a connection wait for its verdict. Work with the file is for those who have logged in: strangers who guess
+    /// passwords neither keep it out nor delay it.
     ///
     /// # Errors
     /// Gives it back, because too many wait already.
     pub(crate) fn wait(&self, connection: Box<Connection>, task: Box<Task>) -> Result<(), Box<Connection>> {
         let mut state = self.state.lock();
-        if state.is_closed || state.waiting.len() >= self.waiting_max.load(Relaxed) {
+        let is_guess = |task: &Task| matches!(task, Task::Verify(_));
+        let with_file = state.waiting.iter().take_while(|(_, task)| !is_guess(task)).count();
+        let (guesses, is_one) = (state.waiting.len() - with_file, is_guess(&task));
+        if state.is_closed || is_one && guesses >= self.waiting_max.load(Relaxed) {
             self.refused.fetch_add(1, Relaxed);
             return Err(connection);
         }
-        state.waiting.push_back((connection, task));
+        let at = if is_one { state.waiting.len() } else { with_file };
+        state.waiting.insert(at, (connection, task));
         self.news.notify_one();
         Ok(())
     }

@@ -501,6 +501,19 @@ fn users_are_saved_and_read_again() {
 }
 
 #[test]
+fn guesses_keep_no_administrator_out() {
+    let rig = Rig::start_with(&format!("user app on {} ~* +@all\n", hash()), &["--acl-waiting=1"]);
+    let mut app = rig.user("app");
+    // The second waits while the first is checked, and the others are refused: the queue is full.
+    let mut guessers: Vec<_> = (0..20).map(|_| rig.client()).collect();
+    guessers.iter_mut().for_each(|guesser| guesser.send("AUTH app wrong\r\n").unwrap());
+    let mut replies = guessers.iter_mut().rev().map(|guesser| guesser.line().unwrap());
+    assert!(replies.any(|reply| reply.contains("too many logins")));
+    app.send("ACL SAVE\r\nACL LOAD\r\n").unwrap();
+    assert_eq!([(); 2].map(|()| app.line().unwrap()), ["+OK", "+OK"]);
+}
+
+#[test]
 fn refusals_are_logged() {
     let rig = Rig::start(&format!("user app on {0} ~* +@all\nuser half on {0} ~h:* +@read +multi", hash()));
     let (mut app, mut half) = (rig.user("app"), rig.user("half"));
