@@ -384,6 +384,27 @@ fn bounds_are_told_and_the_connection_goes_on() {
     common::stop(server);
 }
 
+#[test]
+fn a_small_largest_value_bounds_no_keys_and_no_names() {
+    let (server, mut memcached) = start(&[]);
+    let mut client = Connection::open(server.address());
+    let set_bound = ["config", "set", "proto-max-bulk-len"];
+    assert_eq!(client.say(&[&set_bound[..], &["5"]].concat()), ok());
+    // What a key has above 250 bytes counts as its value's.
+    assert_eq!(client.say(&["get", &"k".repeat(65_536)]), Reply::Null);
+    let key = "k".repeat(250);
+    assert_eq!(client.say(&["set", &key, "12345"]), ok());
+    assert_eq!(client.say(&["get", &key]), bulk("12345"));
+    for command in [&["set", &key, "123456"][..], &["mset", &key, "123456"], &["append", &key, "6"]] {
+        assert!(matches!(client.say(command), Reply::Error(_)), "{}", command[0]);
+        assert_eq!(client.say(&["get", &key]), bulk("12345"));
+    }
+    assert_eq!(client.say(&[&set_bound[..], &["1mb"]].concat()), ok());
+    assert_eq!(client.say(&["set", &key, "123456"]), ok());
+    let stats = memcached.stats("").unwrap();
+    assert!(stats.contains(&("store_no_memory".to_owned(), "3".to_owned())), "{stats:?}");
+}
+
 /// A transaction of so many commands; the replies to them that are errors, and that to EXEC.
 fn long_transaction(client: &mut Connection, commands: usize) -> (Vec<Reply>, Reply) {
     assert_eq!(client.say(&["multi"]), ok());

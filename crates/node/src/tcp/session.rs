@@ -2,6 +2,7 @@
 
 use std::io;
 
+use minos_base::limits::ITEM_KEY_BYTES_MAX;
 use minos_net::{Address, Listener};
 use minos_proto::{
     memcache::{Limits, text},
@@ -88,9 +89,13 @@ fn memcache_limits(tuning: &Tuning) -> Limits {
     Limits { value_bytes_max: tuning.value_bytes_max, line_bytes_max: tuning.buffer_bytes_max as usize }
 }
 
+/// Bytes that any argument of Redis' protocol may have: those of the longest key.
+const ARGUMENT_BYTES_MAX: u64 = ITEM_KEY_BYTES_MAX as u64;
+
 fn resp_limits(tuning: &Tuning) -> resp::Limits {
     resp::Limits {
-        bulk_bytes_max: tuning.value_bytes_max,
+        // Keys and other arguments have their own bounds; the store refuses the value.
+        bulk_bytes_max: tuning.value_bytes_max.max(ARGUMENT_BYTES_MAX),
         command_bytes_max: tuning.buffer_bytes_max as usize,
     }
 }
