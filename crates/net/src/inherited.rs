@@ -158,14 +158,24 @@ fn inherited() -> Vec<Inherited> {
     }
     let count = number(COUNT_VARIABLE).and_then(|count| RawFd::try_from(count).ok()).unwrap_or(0);
     let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
-    // systemd names all sockets; programs of ours before it did named none.
+    // Programs of ours before these names gave none. Without an upgrade no socket is ours, however it is named.
+    let is_upgrade = is_upgrade();
     let names = names.split(':').filter(|name| !name.is_empty()).chain(std::iter::repeat(OWN));
-    let sockets = (FIRST..FIRST + count.min(COUNT_MAX)).zip(names).filter_map(|(number, name)| {
-        // SAFETY: whoever started this process has left these descriptors to it, says the protocol, and this runs once.
+    let numbers = (FIRST..FIRST + count.min(COUNT_MAX)).zip(names).filter(|(number, _)| is_left(*number));
+    let sockets = numbers.filter_map(|(number, name)| {
+        // SAFETY: whoever started this process has left this open descriptor to it, says the protocol, and this runs once.
         let socket = unsafe { OwnedFd::from_raw_fd(number) };
-        Some(Inherited { address: prepared(socket.as_fd())?, socket, is_own: name == OWN })
+        Some(Inherited { address: prepared(socket.as_fd())?, socket, is_own: is_upgrade && name == OWN })
     });
     sockets.collect()
+}
+
+/// True if a descriptor of this number is open, and not one that this process has opened itself: those would not have
+/// outlived the start of a program.
+fn is_left(number: RawFd) -> bool {
+    // SAFETY: this only asks for a flag; it fails for a number that no descriptor has.
+    let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+    flags >= 0 && flags & libc::FD_CLOEXEC == 0
 }
 
 /// Makes an inherited socket like those that we open, and returns its address; `None` if it listens on none of ours.
