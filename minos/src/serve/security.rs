@@ -109,7 +109,9 @@ impl SecurityOptions {
         let Some(path) = &self.acl else { return Ok(None) };
         warn_if_others_may_read("--acl", path)?;
         let authority = Arc::new(Authority::new(read_acl(path)?, random()?));
-        Ok(Some(AccessConfig::new(authority, path.clone(), self.acl_waiting)))
+        // ACL SAVE looks where links lead; in a sandbox nobody can ask then in which folder the server was started.
+        let path = std::path::absolute(path).with_context(|| format!("--acl {}", path.display()))?;
+        Ok(Some(AccessConfig::new(authority, path, self.acl_waiting)))
     }
 
     /// True if the process gives up rights once it has started.
