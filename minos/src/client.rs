@@ -111,6 +111,9 @@ impl ServerArgs {
                         Some(Error::TimedOut { .. }) if !server.contains("://") => {
                             anyhow!("{error:#}; without --native it is memcached://{server}")
                         }
+                        Some(Error::Address { .. }) if server.contains("://") => {
+                            anyhow!("{error:#}; or memcached://HOST:PORT, memcacheds://HOST:PORT")
+                        }
                         _ => error,
                     }
                 })

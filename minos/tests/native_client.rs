@@ -324,7 +324,9 @@ fn errors_are_said_in_words() {
     assert!(said.contains("memcached://127.0.0.1:9"), "{said}");
     let (exit, said) = output(&["get", "a", "--server", "redis://x"]);
     assert_eq!(exit, Some(2));
-    assert!(said.contains("expected minos://HOST:PORT"), "{said}");
+    for form in ["expected minos://HOST:PORT", "memcached://HOST:PORT", "memcacheds://HOST:PORT"] {
+        assert!(said.contains(form), "{said}");
+    }
     let (exit, said) = output(&["get", "a", "--secret-file", "/nowhere"]);
     assert_eq!(exit, Some(2));
     assert!(said.contains("cannot read /nowhere"), "{said}");

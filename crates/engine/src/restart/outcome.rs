@@ -93,10 +93,16 @@ pub(crate) fn named(error: minos_region::OpenError) -> OpenError {
     }
 }
 
-/// The name that a layout has as a number (see [`crate::mode::Parts::LAYOUT`]).
+/// The options for a layout, and its name, which it has as a number (see [`crate::mode::Parts::LAYOUT`]).
 fn layout_name(layout: u64) -> String {
     let [text @ .., more] = layout.to_le_bytes();
-    format!("\"{}\" ({more})", text.escape_ascii())
+    let options = match &text {
+        b"cache 2" => "--engine cache",
+        b"store 2" => "--engine store",
+        b"tiered1" => "--flash",
+        _ => "another version",
+    };
+    format!("{options} (layout {} {more})", text.escape_ascii())
 }
 
 pub(super) fn report(path: &Path, opening: &Opening) {

@@ -338,9 +338,12 @@ pub(super) fn set(values: &mut Values, name: &str, text: &str) -> Result<(), Set
     };
     let name = setting.name();
     setting.write(values, text).map_err(|why| SettingError::Value { name, why })?;
-    policy(values.choice, &values.tuning)
-        .map(drop)
-        .map_err(|error| SettingError::Value { name, why: error.to_string() })
+    policy(values.choice, &values.tuning).map(drop).map_err(|error| {
+        let text = error.to_string();
+        // The reason may begin with the same name.
+        let why = text.strip_prefix(name).and_then(|rest| rest.strip_prefix(": "));
+        SettingError::Value { name, why: why.map_or(text.clone(), str::to_owned) }
+    })
 }
 
 /// Why the option of this name cannot be set, if it is one.
@@ -471,6 +474,9 @@ mod tests {
             let error = values().with(&[("watch", "1"), (name, text)]).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
+        let error =
+            values().with(&[("dispatch", "handoff"), ("handoff-workers", "3")]).unwrap_err().to_string();
+        assert!(error.starts_with("handoff-workers: 3 of 2 workers is not allowed"), "{error}");
     }
 
     #[test]

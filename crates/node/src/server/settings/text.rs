@@ -46,7 +46,9 @@ impl Unit {
             Self::Time => {
                 let time =
                     parse_time(text).map_err(|_| format!("expected a time, such as 30s, not {text:?}"))?;
-                // Rounding down could make no time of a short one.
+                if !time.is_zero() && time < Duration::from_millis(1) {
+                    return Err(format!("expected 1ms or more, or no time at all, not {text:?}"));
+                }
                 Ok(u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
             }
         }
@@ -89,9 +91,13 @@ mod tests {
         {
             assert_eq!(unit.text(unit.parse(text).unwrap()), text);
         }
-        for (unit, text) in
-            [(Unit::Count, "-1"), (Unit::Count, "1k"), (Unit::Bytes, "1.5m"), (Unit::Time, "soon")]
-        {
+        for (unit, text) in [
+            (Unit::Count, "-1"),
+            (Unit::Count, "1k"),
+            (Unit::Bytes, "1.5m"),
+            (Unit::Time, "soon"),
+            (Unit::Time, "1ns"),
+        ] {
             let error = unit.parse(text).unwrap_err();
             assert!(error.starts_with("expected") && error.contains(text), "{error}");
         }
