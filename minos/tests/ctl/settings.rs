@@ -217,7 +217,8 @@ fn what_is_refused_changes_nothing() {
         let said = redis.ask(&format!("CONFIG SET {line}")).unwrap();
         assert!(said.starts_with("-ERR") && said.contains(why), "{line}: {said}");
     }
-    for body in ["{\"watch\": [1]}", "[]", "{\"watch\": true}", "x"] {
+    let twice = r#"{"watch": 1, "watch": 2}"#;
+    for body in [r#"{"watch": [1]}"#, "[]", r#"{"watch": true}"#, "x", twice, r#"{"epoch": "1ns"}"#] {
         assert_eq!(request(admin, "PUT", "/settings", body).0, 400, "{body}");
     }
     assert_eq!(request(admin, "DELETE", "/settings", "").0, 405);

@@ -92,13 +92,15 @@ pub(super) fn count<M: Mode, P: Placement>(
         ops::count_get(cx, false);
         return Ok(());
     }
-    let (start, last, is_bits) = match call.command.len() {
-        2 => (0, -1, false),
-        4 => (call.integer(2)?, call.integer(3)?, false),
-        5 if call.is(4, "bit") => (call.integer(2)?, call.integer(3)?, true),
-        5 if call.is(4, "byte") => (call.integer(2)?, call.integer(3)?, false),
+    let (start, last) = match call.command.len() {
+        2 => (0, -1),
+        4 | 5 => (call.integer(2)?, call.integer(3)?),
         _ => return fail(SYNTAX),
     };
+    let is_bits = call.command.len() == 5 && call.is(4, "bit");
+    if call.command.len() == 5 && !is_bits && !call.is(4, "byte") {
+        return fail(SYNTAX);
+    }
     let ones = with_value(cx, call.key(), |value| {
         value.map(|value| {
             let len = if is_bits { value.len() * 8 } else { value.len() };

@@ -194,6 +194,8 @@ fn get<M: Mode, P>(
     Ok(())
 }
 
+const UNKNOWN: &str = "ERR Unknown option or number of arguments for CONFIG SET";
+
 /// Sets options. Nothing is set if one is refused.
 fn set<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failure> {
     if !call.command.len().is_multiple_of(2) {
@@ -201,32 +203,47 @@ fn set<M: Mode, P>(cx: &Context<'_, M, P>, call: &Call<'_>) -> Result<(), Failur
     }
     let known = options(cx);
     let mut arguments = call.command.arguments(2);
-    let mut changes: Vec<(&'static str, String)> = Vec::new();
+    let mut changes: Vec<(&'static str, Result<String, Failure>)> = Vec::new();
+    let mut names = Vec::new();
     while let (Some(name), Some(value)) = (arguments.next(), arguments.next()) {
-        let name = String::from_utf8_lossy(&name.to_ascii_lowercase()).into_owned();
+        let asked = String::from_utf8_lossy(name);
+        let name = asked.to_ascii_lowercase();
         let text = String::from_utf8_lossy(value).into_owned();
-        if let Some((_, own, form)) = NAMES.iter().find(|(redis, ..)| *redis == name) {
-            let own_text = form.to_own(&text, cx.store.memory_bytes()).map_err(|why| refusal(&name, why))?;
+        let redis = NAMES.iter().find(|(redis, ..)| *redis == name);
+        let own_name = redis.map_or(name.clone(), |(_, own, _)| (*own).to_owned());
+        if names.contains(&own_name) {
+            return Err(refusal(&asked, "duplicate parameter"));
+        }
+        names.push(own_name);
+        if let Some((_, own, form)) = redis {
+            // As Redis, which looks at all names before the first value.
+            let own_text = form.to_own(&text, cx.store.memory_bytes()).map_err(|why| refusal(&name, why));
             changes.push((own, own_text));
             continue;
         }
         let own = cx.admin.settings().into_iter().find(|shown| shown.name == name);
         match (own, known.iter().find(|(known, _)| *known == name)) {
-            (Some(shown), _) => changes.push((shown.name, text)),
+            (Some(shown), _) => changes.push((shown.name, Ok(text))),
             // An option that gets the value that it has is set.
             (None, Some((_, present))) if present.eq_ignore_ascii_case(&text) => {}
-            (None, Some(_)) => return Err(refusal(&name, "can't set immutable config")),
+            (None, Some(_)) => return Err(refusal(&asked, "can't set immutable config")),
             (None, None) => match settings::fixed(&name) {
-                Some(error) => return Err(refusal(&name, &error.to_string())),
-                None => {
-                    return Err(format!(
-                        "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
-                    )
-                    .into());
-                }
+                Some(error) => return Err(refusal(&asked, &error.to_string())),
+                None => return Err(format!("{UNKNOWN} - '{asked}'").into()),
             },
         }
     }
+    apply(cx, call, changes)
+}
+
+/// Makes the changes that CONFIG SET asks for, by our names.
+fn apply<M: Mode, P>(
+    cx: &Context<'_, M, P>,
+    call: &Call<'_>,
+    changes: Vec<(&'static str, Result<String, Failure>)>,
+) -> Result<(), Failure> {
+    let changes = changes.into_iter().map(|(name, text)| Ok((name, text?)));
+    let changes: Vec<(&str, String)> = changes.collect::<Result<_, Failure>>()?;
     let changes: Vec<(&str, &str)> = changes.iter().map(|(name, text)| (*name, text.as_str())).collect();
     cx.admin.change(&changes).map_err(|error| {
         let own = if let SettingError::Value { name, .. } = &error { name } else { "dispatch" };
