@@ -147,6 +147,7 @@ fn report(coordinator: &mut Coordinator, now_us: u64, loads: &[Load]) {
             incarnation: 1,
             sent_us: now_us,
             epoch: 1,
+            kept: 0,
             withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: Vec::new(),

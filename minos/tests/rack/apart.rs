@@ -32,7 +32,6 @@ pub(crate) struct Apart {
     coordinators: Vec<Child>,
     nodes: Vec<Child>,
     /// The words that start each coordinator and each node.
-    #[cfg_attr(not(feature = "etcd"), expect(dead_code, reason = "the only one is not started again"))]
     coordinates: Vec<Vec<String>>,
     starts: Vec<Vec<String>>,
     /// Where the coordinators listen; the ports at which nodes find each other follow.
@@ -136,8 +135,23 @@ impl Apart {
         self.coordinators[number].id()
     }
 
+    /// Kills a coordinator.
+    pub(crate) fn kill_coordinator(&mut self, number: usize) {
+        self.coordinators[number].kill().unwrap();
+        self.coordinators[number].wait().unwrap();
+    }
+
+    /// Starts the coordinator, which must end by itself; returns what it says.
+    pub(crate) fn coordinate_in_vain(&mut self) -> String {
+        let mut command = minos(&self.coordinates[0]);
+        let process = &mut self.coordinators[0];
+        *process = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let ended = within(PATIENCE, || process.try_wait(), Option::is_some).flatten();
+        assert!(ended.is_some_and(|status| !status.success()), "the coordinator does not end: {ended:?}");
+        std::io::read_to_string(process.stderr.take().unwrap()).unwrap()
+    }
+
     /// Starts a coordinator again that was killed.
-    #[cfg(feature = "etcd")]
     pub(crate) fn coordinate_again(&mut self, number: usize) {
         self.coordinators[number].wait().unwrap();
         self.coordinators[number] = coordinator(&self.coordinates[number]);

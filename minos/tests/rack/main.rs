@@ -5,6 +5,7 @@ mod binary;
 mod copies;
 mod counts;
 mod cut;
+mod directory;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod flash;

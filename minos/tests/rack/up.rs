@@ -165,7 +165,6 @@ impl Rack {
         apart
     }
 
-    #[cfg(feature = "etcd")]
     pub(crate) fn processes_mut(&mut self) -> &mut Apart {
         let Host::Apart(apart) = &mut self.host else { panic!("it is on one machine") };
         apart

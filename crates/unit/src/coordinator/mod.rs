@@ -114,6 +114,9 @@ pub enum Effect {
     Persist(Arc<Directory>),
     /// Send to a node.
     Send(ServerId, Orders),
+    /// End: the node knows a directory of this later epoch. It was kept before it was published, so that this coordinator's
+    /// is older, or of another rack.
+    Outdated(ServerId, Epoch),
 }
 
 /// A node's state, for its operators.
@@ -214,6 +217,8 @@ pub struct Coordinator {
     /// Nodes that one with a lease may not know yet, and since when the directory has them.
     strangers: BTreeMap<ServerId, Epoch>,
     given_up: Vec<ServerId>,
+    /// Nodes of a new directory that have not reported. One of them may know that it is not the rack's first.
+    unheard: BTreeSet<ServerId>,
     /// When the leases of an earlier coordinator have run out.
     quiet_until_us: u64,
     balancer: Option<Balancer>,
@@ -226,7 +231,10 @@ impl Coordinator {
     /// A coordinator that starts at `now_us` with the directory on its disk.
     pub fn new(directory: Directory, terms: Terms, policy: Policy, now_us: u64) -> Self {
         let joining = directory.nodes().iter().filter(|node| node.standing == Standing::Joining);
+        let is_new = directory.epoch() == Directory::FIRST_EPOCH;
+        let nodes = directory.nodes().iter().filter(|_| is_new);
         Self {
+            unheard: nodes.map(|node| node.id).collect(),
             strangers: joining.map(|node| (node.id, directory.epoch())).collect(),
             terms,
             policy,
@@ -434,6 +442,10 @@ impl Coordinator {
     }
 
     fn on_report(&mut self, now_us: u64, mut report: Report, effects: &mut Vec<Effect>) {
+        let later = report.epoch.max(report.kept);
+        if later > self.directory.epoch() {
+            return effects.push(Effect::Outdated(report.node, later));
+        }
         for list in [&mut report.lacking, &mut report.withdrawn] {
             list.sort_unstable();
         }
@@ -468,7 +480,9 @@ impl Coordinator {
         mishaps.lapses += u64::from(peer.is_some_and(|peer| peer.until_us <= now_us));
         mishaps.restarts += u64::from(known.is_some_and(|known| known.incarnation != report.incarnation));
         self.peers.insert(id, Peer { unit: node.unit, report, moves, until_us, mishaps });
-        self.send(id, Some(asked_us), effects);
+        self.unheard.remove(&id);
+        let may_serve = self.unheard.is_empty() || now_us >= self.quiet_until_us;
+        self.send(id, Some(asked_us).filter(|_| may_serve), effects);
     }
 
     /// What is on disk is in force.

@@ -21,6 +21,8 @@ struct Rack {
     orders: BTreeMap<ServerId, Orders>,
     /// The nodes that orders were sent to, in turn.
     told: Vec<ServerId>,
+    /// The nodes that know a later directory, with its epoch.
+    later: Vec<(ServerId, Epoch)>,
     /// A micro-shard of which all ask, while the lower half of the nodes is busier.
     hot: Option<MicroShard>,
 }
@@ -45,6 +47,7 @@ impl Rack {
             moves: BTreeMap::new(),
             orders: BTreeMap::new(),
             told: Vec::new(),
+            later: Vec::new(),
             hot: None,
         }
     }
@@ -61,6 +64,7 @@ impl Rack {
                         self.told.push(id);
                         self.orders.insert(id, orders);
                     }
+                    Effect::Outdated(id, epoch) => self.later.push((id, epoch)),
                 }
             }
         }
@@ -79,6 +83,7 @@ impl Rack {
             incarnation,
             sent_us: self.now_us,
             epoch: self.coordinator.directory().epoch(),
+            kept: 0,
             withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: vec![progress],
@@ -99,6 +104,7 @@ impl Rack {
                 incarnation: 1,
                 sent_us: self.now_us,
                 epoch,
+                kept: 0,
                 withdrawn: self.begun(id, epoch),
                 lacking: Vec::new(),
                 moves: self.moves.get(&id).cloned().unwrap_or_default(),
@@ -316,6 +322,7 @@ fn plain_report(incarnation: u64, sent_us: u64, epoch: Epoch) -> Report {
         incarnation,
         sent_us,
         epoch,
+        kept: 0,
         withdrawn: Vec::new(),
         lacking: Vec::new(),
         moves: Vec::new(),
@@ -324,6 +331,42 @@ fn plain_report(incarnation: u64, sent_us: u64, epoch: Epoch) -> Report {
         heat: Vec::new(),
         sampled: 0,
     }
+}
+
+/// Before, it got a lease, and two nodes owned what the later directory has given to one.
+#[test]
+fn a_node_that_knows_a_later_directory_gets_no_lease_and_is_told_of() {
+    let mut rack = Rack::new(2, POLICY);
+    rack.reports(5);
+    let epoch = rack.coordinator.directory().epoch();
+    rack.orders.clear();
+    // It goes by one, its memory is of one, and it is in that one alone.
+    let later = [
+        plain_report(2, 1, epoch + 1),
+        Report { kept: epoch + 2, ..plain_report(3, 1, 0) },
+        Report { node: ServerId(9), ..plain_report(4, 1, epoch + 3) },
+    ];
+    later.into_iter().for_each(|report| rack.handle(Input::Report(report)));
+    assert_eq!(rack.later, [(ServerId(0), epoch + 1), (ServerId(0), epoch + 2), (ServerId(9), epoch + 3)]);
+    assert!(rack.orders.is_empty());
+    rack.handle(Input::Report(Report { kept: epoch, ..plain_report(4, 1, epoch) }));
+    assert_eq!((rack.later.len(), rack.orders[&ServerId(0)].lease), (3, Some(1)));
+}
+
+/// One that has not reported may say that the rack is older than its directory.
+#[test]
+fn nodes_of_a_new_rack_get_leases_once_all_have_reported_or_a_lease_is_over() {
+    let mut rack = Rack::new(2, POLICY);
+    let lease = |rack: &Rack| rack.orders[&ServerId(0)].lease;
+    rack.handle(Input::Report(plain_report(1, 1, 0)));
+    assert_eq!(lease(&rack), None);
+    rack.handle(Input::Report(Report { node: ServerId(1), ..plain_report(1, 1, 0) }));
+    rack.handle(Input::Report(plain_report(1, 2, 0)));
+    assert_eq!(lease(&rack), Some(2));
+    let mut rack = Rack::new(2, POLICY);
+    rack.now_us = terms().honoured_us();
+    rack.handle(Input::Report(plain_report(1, 1, 0)));
+    assert_eq!(lease(&rack), Some(1));
 }
 
 #[test]
@@ -372,6 +415,7 @@ fn warm(busy_us: &[u64], micro_shard: MicroShard, sent_us: u64) -> Vec<Report> {
         incarnation: 1,
         sent_us,
         epoch: 1,
+        kept: 0,
         withdrawn: Vec::new(),
         lacking: Vec::new(),
         moves: Vec::new(),

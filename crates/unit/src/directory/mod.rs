@@ -144,13 +144,15 @@ pub struct Directory {
 }
 
 impl Directory {
+    /// The epoch of a new rack's directory.
+    pub(crate) const FIRST_EPOCH: Epoch = 1;
+
     /// The first directory of a rack: each micro-shard belongs to its place on the ring.
     ///
     /// # Errors
     /// A number is out of bounds, a node is there twice, or none stays.
     pub fn new(micro_shards: MicroShards, copies: u32, nodes: Vec<Node>) -> Result<Self, BadDirectory> {
-        const FIRST: Epoch = 1;
-        Self::on_ring(FIRST, micro_shards, copies, nodes)
+        Self::on_ring(Self::FIRST_EPOCH, micro_shards, copies, nodes)
     }
 
     /// The directory of the next epoch. A place of `change` gets that epoch.

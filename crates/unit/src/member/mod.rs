@@ -112,6 +112,9 @@ pub enum Effect {
     Apply(ServerId, Vec<CopyJob>),
     /// Show the view to the workers, before anything that follows.
     Show(View),
+    /// Tell the operators that the coordinator's directory, of the first epoch, is older than this node's memory, which has the
+    /// second one, or is of another rack. The node goes by none.
+    Outdated(Epoch, Epoch),
     /// Show the weights to native clients.
     Weigh(Arc<Weights>),
     /// Send to a node.
@@ -149,6 +152,8 @@ struct Shard {
 pub struct Member {
     id: ServerId,
     incarnation: u64,
+    /// The highest epoch of the words that were in memory at first.
+    kept: Epoch,
     terms: Terms,
     timing: Timing,
     view: View,
@@ -182,6 +187,7 @@ impl Member {
         Self {
             id,
             incarnation,
+            kept: words.iter().map(|word| word.epoch).max().unwrap_or(0),
             terms,
             timing,
             view: View::new(id),
@@ -274,12 +280,16 @@ impl Member {
         orders.pulls.into_iter().for_each(|pull| self.pull(now_us, pull, effects));
     }
 
-    /// Enacts a newer directory. Words are withdrawn before the next report confirms it.
+    /// Enacts a newer directory, and none that is older than the memory: under it, another node might own what is here. Words
+    /// are withdrawn before the next report confirms it.
     fn install(&mut self, now_us: u64, directory: Arc<Directory>, effects: &mut Vec<Effect>) {
         let is_older = |held: &Arc<Directory>| !directory.is_newer_than(held);
         let is_other_size = directory.micro_shards().count() as usize != self.shards.count();
         if is_other_size || self.view.directory().is_some_and(is_older) {
             return;
+        }
+        if directory.epoch() < self.kept {
+            return effects.push(Effect::Outdated(directory.epoch(), self.kept));
         }
         let mut open: BTreeSet<_> = self.shards.open().map(|(micro_shard, _)| micro_shard).collect();
         let before = self.view.directory.replace(Arc::clone(&directory));
@@ -370,6 +380,7 @@ impl Member {
             incarnation: self.incarnation,
             sent_us: now_us,
             epoch,
+            kept: self.kept,
             withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: Vec::new(),

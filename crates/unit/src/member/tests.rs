@@ -114,6 +114,21 @@ fn a_lease_is_worth_nothing_under_an_old_directory_or_for_another_process() {
     assert!(member.view.permit(2, SHARD).is_some());
 }
 
+/// Before, it would have emptied what is here, or have left it to another node.
+#[test]
+fn a_directory_that_is_older_than_the_memory_is_not_enacted() {
+    let (older, epoch) = (directory(), directory().epoch());
+    let mut member = member(A, Ownership::owned(epoch + 1).withdrawn());
+    let effects = effects_of(&mut member, 1, Input::Orders(orders(&older)));
+    let [Effect::Outdated(is, known), Effect::Report(report)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!((*is, *known, report.epoch, report.kept), (epoch, epoch + 1, 0, epoch + 1));
+    assert_eq!((member.view.permit(1, SHARD), member.view.route(SHARD)), (None, Route::Nowhere));
+    // The right one.
+    let newer = placed(&older, older.place(SHARD).unwrap());
+    effects_of(&mut member, 2, Input::Orders(orders(&newer)));
+    assert!(member.view.permit(2, SHARD).is_some());
+}
+
 #[test]
 fn a_restarted_owner_waits_for_a_higher_epoch() {
     let directory = directory();

@@ -22,7 +22,7 @@ use crate::{
 };
 
 const MAGIC: [u8; 4] = *b"MNSU";
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const REPORT: u8 = 0;
 const ORDERS: u8 = 1;
 const ASK: u8 = 2;
@@ -101,6 +101,7 @@ fn put_report(bytes: &mut Vec<u8>, report: &Report) {
     put_long(bytes, report.incarnation);
     put_long(bytes, report.sent_us);
     put(bytes, report.epoch);
+    put(bytes, report.kept);
     for list in [&report.withdrawn, &report.lacking] {
         put_list(bytes, list, |bytes, micro_shard| put(bytes, micro_shard.0));
     }
@@ -218,6 +219,7 @@ impl Bytes<'_> {
             incarnation: self.long()?,
             sent_us: self.long()?,
             epoch: self.number()?,
+            kept: self.number()?,
             withdrawn: self.list(|it| it.number().map(MicroShard))?,
             lacking: self.list(|it| it.number().map(MicroShard))?,
             moves: self.list(|it| Ok((it.move_id()?, it.progress()?)))?,

@@ -51,6 +51,8 @@ pub struct Report {
     pub sent_us: u64,
     /// The directory that the node has enacted; zero for none.
     pub epoch: Epoch,
+    /// The highest epoch of the words that the process found in its memory: a directory of it was published.
+    pub kept: Epoch,
     /// The node's complete micro-shards with withdrawn words, which wait for a higher epoch.
     pub withdrawn: Vec<MicroShard>,
     /// The node's micro-shards of which it has lost the items.

@@ -33,15 +33,16 @@ fn reports() -> impl Strategy<Value = Packet> {
     });
     let heat = (vec(heat, 0..3), any::<u32>());
     let load = option::of(load.prop_map(|(reads, writes, busy_us)| Load { reads, writes, busy_us }));
-    let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>());
+    let head = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>(), any::<u32>());
     (head, lists, (load, any::<u32>(), heat)).prop_map(|(head, lists, (load, weights, (heat, sampled)))| {
-        let (node, incarnation, sent_us, epoch) = head;
+        let (node, incarnation, sent_us, epoch, kept) = head;
         let (node, (withdrawn, lacking, moves)) = (ServerId(node), lists);
         Packet::Report(Report {
             node,
             incarnation,
             sent_us,
             epoch,
+            kept,
             withdrawn,
             lacking,
             moves,

@@ -38,6 +38,7 @@ impl Rack {
             incarnation: 1,
             sent_us: self.now_us,
             epoch: 1,
+            kept: 0,
             withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: Vec::new(),

@@ -103,6 +103,9 @@ impl World {
                 self.node(id, Input::Changes(move_id, hashes));
             }
             Effect::Show(view) => process.view = Some(view),
+            Effect::Outdated(directory, kept) => {
+                panic!("a directory of epoch {directory}, and memory of epoch {kept}")
+            }
             Effect::Weigh(weights) => {
                 assert!(weights.version() > process.weighed, "weights that are old");
                 process.weighed = weights.version();
@@ -417,8 +420,11 @@ fn name_of(effect: &Effect) -> &'static str {
         Effect::Apply(..) => "kill: take a batch in",
         Effect::Confirm(_) => "kill: confirm",
         // Not a step of a move.
-        Effect::Show(_) | Effect::Weigh(_) | Effect::Report(_) | Effect::ReadCopy(..) | Effect::Fresh(_) => {
-            ""
-        }
+        Effect::Show(_)
+        | Effect::Outdated(..)
+        | Effect::Weigh(_)
+        | Effect::Report(_)
+        | Effect::ReadCopy(..)
+        | Effect::Fresh(_) => "",
     }
 }

@@ -104,6 +104,21 @@ pub enum CoordinatorError {
         /// What is wrong with it.
         error: minos_unit::BadDirectory,
     },
+    /// A node knows a later directory.
+    #[error(
+        "{place}: the directory has epoch {epoch}, and node {node} knows epoch {later}: the directory is older than the rack, or \
+         of another one; put the newest back, or remove the memory of all nodes to begin anew"
+    )]
+    Outdated {
+        /// Where the directory is kept.
+        place: String,
+        /// The epoch of the directory there.
+        epoch: Epoch,
+        /// Who knows a later one.
+        node: u32,
+        /// Its epoch.
+        later: Epoch,
+    },
     /// It cannot be reached at its address.
     #[error("{address}: {error}")]
     Listen {
@@ -190,7 +205,7 @@ pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), 
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        process.tick();
+        process.tick()?;
     }
     process.step_down();
     Ok(())
@@ -317,13 +332,28 @@ fn new_directory(config: &CoordinatorConfig) -> Result<Directory, CoordinatorErr
         .map_err(|error| config.no_directory(error))
 }
 
+/// A node knows a directory of the later epoch.
+struct Outdated {
+    epoch: Epoch,
+    node: ServerId,
+    later: Epoch,
+}
+
 impl CoordinatorConfig {
-    fn no_directory(&self, error: minos_unit::BadDirectory) -> CoordinatorError {
-        let place = match &self.keep {
+    /// Where the directory is kept.
+    fn place(&self) -> String {
+        match &self.keep {
             Keep::File(path) => path.display().to_string(),
             Keep::Etcd(etcd) => format!("etcd, {}", etcd.directory(&self.rack)),
-        };
-        CoordinatorError::Directory { place, error }
+        }
+    }
+
+    fn no_directory(&self, error: minos_unit::BadDirectory) -> CoordinatorError {
+        CoordinatorError::Directory { place: self.place(), error }
+    }
+
+    fn outdated(&self, Outdated { epoch, node, later }: Outdated) -> CoordinatorError {
+        CoordinatorError::Outdated { place: self.place(), epoch, node: node.0, later }
     }
 }
 
@@ -436,7 +466,7 @@ impl Process {
             (Event::Elected(reign, kept), _) => self.lead(reign, &kept)?,
             (Event::StandsBy(leader), _) => self.leader = Some(leader),
             (Event::Kept(Err(error)), _) => return Err(error),
-            (event, Some(leading)) => leading.take(event),
+            (event, Some(leading)) => return leading.take(event).map_err(|it| self.config.outdated(it)),
             (Event::Report(_, back), None) => back.iter().for_each(ControlStream::break_off),
             (Event::Operator(_, answer), None) => {
                 let leader = self.leader.as_ref().map(|leader| format!("; {leader} does"));
@@ -449,12 +479,11 @@ impl Process {
         Ok(())
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self) -> Result<(), CoordinatorError> {
         self.step_down_if_over();
-        if let Some(leading) = &mut self.leading {
-            leading.tell_of_leases();
-            leading.handle(Input::Tick);
-        }
+        let Some(leading) = &mut self.leading else { return Ok(()) };
+        leading.tell_of_leases();
+        leading.handle(Input::Tick).map_err(|it| self.config.outdated(it))
     }
 
     /// Begins to lead, as after a restart.
@@ -504,22 +533,23 @@ impl Leading {
     }
 
     /// Takes a report or a command. What they change comes with the next tick.
-    fn take(&mut self, event: Event) {
+    fn take(&mut self, event: Event) -> Result<(), Outdated> {
         match event {
             Event::Report(report, back) => {
                 let sending = back.map(|stream| (report.node, Sending { stream, directory: None }));
                 self.streams.extend(sending);
                 let mut effects = Vec::new();
                 self.coordinator.hear(self.now_us(), report, &mut effects);
-                self.perform(effects);
+                self.perform(effects)?;
             }
             Event::Operator(line, answer) => {
                 // An operator who does not wait for the answer gets none.
                 let _ = answer.send(self.obey(&line));
             }
-            Event::Kept(Ok(epoch)) => self.handle(Input::Persisted(epoch)),
+            Event::Kept(Ok(epoch)) => self.handle(Input::Persisted(epoch))?,
             Event::Kept(Err(_)) | Event::Elected(..) | Event::StandsBy(_) => {}
         }
+        Ok(())
     }
 
     /// Tells the log which nodes have a lease now, and which have lost it.
@@ -539,19 +569,23 @@ impl Leading {
     }
 
     /// Gives an input to the state machine, and does what it says.
-    fn handle(&mut self, input: Input) {
+    fn handle(&mut self, input: Input) -> Result<(), Outdated> {
         let mut effects = Vec::new();
         self.coordinator.handle(self.now_us(), input, &mut effects);
-        self.perform(effects);
+        self.perform(effects)
     }
 
-    fn perform(&mut self, effects: Vec<Effect>) {
+    fn perform(&mut self, effects: Vec<Effect>) -> Result<(), Outdated> {
         for effect in effects {
             match effect {
                 Effect::Persist(directory) => self.reign.keep(&directory),
                 Effect::Send(to, orders) => self.send(to, orders),
+                Effect::Outdated(node, later) => {
+                    return Err(Outdated { epoch: self.coordinator.directory().epoch(), node, later });
+                }
             }
         }
+        Ok(())
     }
 
     /// Sends orders. A stream that does not take them ends; its node calls again.

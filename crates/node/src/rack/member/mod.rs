@@ -290,6 +290,14 @@ impl<M: Mode, I: Io> Driver<M, I> {
                 wake_holders(&self.shared);
             }
             Effect::Apply(from, jobs) => self.settled(|it| drop(it.jobs.send(Job::Apply(from, jobs)))),
+            Effect::Outdated(directory, memory) => {
+                tracing::error!(
+                    directory,
+                    memory,
+                    "the coordinator's directory has an older epoch than this node's memory: the coordinator has lost its \
+                     directory, or is of another rack, and this node goes by none of it"
+                );
+            }
             Effect::Weigh(weights) => self.rack.weigh(weights),
             Effect::Report(report) => self.settled(|it| it.transport.report(report)),
         }

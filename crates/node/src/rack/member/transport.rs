@@ -483,6 +483,7 @@ mod tests {
             incarnation: 1,
             sent_us: 2,
             epoch: 3,
+            kept: 0,
             withdrawn: Vec::new(),
             lacking: Vec::new(),
             moves: Vec::new(),
