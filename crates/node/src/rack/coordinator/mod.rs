@@ -739,7 +739,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [listen, directory] = ["listen", "directory"].map(|name| folder.path().join(name));
         // The draft: whoever opens it to write waits for a reader.
-        let draft = directory.with_extension("new");
+        let draft = reign::beside(&directory, ".new");
         assert!(process::Command::new("mkfifo").arg(&draft).status().unwrap().success());
         let config = config(&listen, directory.clone(), 2);
         let is_over = AtomicBool::new(false);

@@ -100,10 +100,8 @@ impl FileReign {
     /// # Errors
     /// Another one has it there, no file can be made beside it, or there can be no thread.
     pub(super) fn start(path: &Path, events: Sender<Event>) -> Result<Self, CoordinatorError> {
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".lock");
         let failed = |error| CoordinatorError::Io { path: path.to_owned(), error };
-        let lock = File::create(beside).map_err(failed)?;
+        let lock = File::create(beside(path, ".lock")).map_err(failed)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => failed(io::Error::new(
                 io::ErrorKind::AddrInUse,
@@ -148,9 +146,16 @@ fn keep_all(path: &Path, drafts: Receiver<Draft>, events: &Sender<Event>) {
     }
 }
 
+/// The file beside a directory that is named after it: two directories in one folder have different ones.
+pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}
+
 /// Replaces the file by these bytes: after a crash it has the old or the new ones.
 fn persist(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let draft = path.with_extension("new");
+    let draft = beside(path, ".new");
     let mut file = File::create(&draft)?;
     file.write_all(bytes)?;
     file.sync_all()?;
@@ -175,6 +180,25 @@ mod tests {
         assert!(FileReign::start(&path, events).is_ok());
     }
 
+    /// Before, both wrote to the same draft.
+    #[test]
+    fn directories_whose_names_differ_at_the_end_have_drafts_of_their_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["rack.a", "rack.b"].map(|name| folder.path().join(name));
+        assert_ne!(beside(&paths[0], ".new"), beside(&paths[1], ".new"));
+        let begun = paths.clone().map(|path| {
+            let (events, all) = channel();
+            (FileReign::start(&path, events).unwrap(), all)
+        });
+        // A folder lies where the first draft is to be written.
+        fs::create_dir(beside(&paths[0], ".new")).unwrap();
+        let kept = begun.map(|(reign, all)| {
+            reign.keep(Draft { epoch: 7, bytes: b"seven".to_vec() });
+            matches!(all.recv().unwrap(), Event::Kept(Ok(7)))
+        });
+        assert_eq!(kept, [false, true]);
+    }
+
     #[test]
     fn what_is_kept_is_in_the_file_and_what_is_not_is_told() {
         let folder = tempfile::tempdir().unwrap();
@@ -185,7 +209,7 @@ mod tests {
         assert!(matches!(all.recv().unwrap(), Event::Kept(Ok(7))));
         assert_eq!(fs::read(&path).unwrap(), b"seven");
         // A folder lies where the draft is to be written.
-        fs::create_dir(path.with_extension("new")).unwrap();
+        fs::create_dir(beside(&path, ".new")).unwrap();
         reign.keep(Draft { epoch: 8, bytes: b"eight".to_vec() });
         let Event::Kept(Err(failed)) = all.recv().unwrap() else { panic!("a folder cannot be written") };
         assert!(failed.to_string().contains("directory: "), "{failed}");
