@@ -9,7 +9,7 @@ use std::{
     },
     path::Path,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use minos_engine::{Engine, Mode, ReadOnly};
@@ -23,10 +23,15 @@ use super::{
     config::{RackConfig, RackFabric},
     owners::Rack,
 };
-use crate::{server::Stop, tcp::connection::Stream};
+use crate::{
+    server::{Stop, control::Seldom},
+    tcp::connection::Stream,
+};
 
 /// Time until a node that is not attached is tried again.
 const RETRY: Duration = Duration::from_millis(100);
+/// Time between two lines of the log about memory that is not passed.
+const LINE_EVERY: Duration = Duration::from_secs(60);
 /// Longest sleep. Streams beyond [`WAIT_MAX`] are not watched, and closed at the next wake-up.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// Time that another node has to pass its memory.
@@ -89,11 +94,11 @@ impl<M: Mode> Attacher<M> {
     /// Runs until the server is to stop.
     pub(crate) fn run(self) {
         // Each end holds a stream as long as it lives: its end tells the other.
-        let mut served = Vec::new();
+        let (mut served, mut log) = (Vec::new(), Seldom::new(LINE_EVERY));
         let mut attached: Vec<Attached<M>> = Vec::new();
         let mut missing: Vec<Missing> = self.rack.unit().map(Missing::new).collect();
         while !self.stop.is_requested() {
-            self.pass(&mut served);
+            self.pass(&mut served, &mut log);
             self.attach(&mut missing, &mut attached);
             let sleep = if missing.is_empty() { SLEEP_MAX } else { RETRY };
             if self.wait(&attached, &served, sleep).is_err() {
@@ -124,12 +129,17 @@ impl<M: Mode> Attacher<M> {
     }
 
     /// Passes this node's memory to those who have asked for it.
-    fn pass(&self, served: &mut Vec<Socket>) {
+    fn pass(&self, served: &mut Vec<Socket>, log: &mut Seldom) {
         let Some(listener) = &self.listener else { return };
         while let Ok(Accepted::Connection(stream)) = listener.accept() {
             match self.memory.pass(&stream) {
                 Ok(()) => served.push(stream),
-                Err(error) => tracing::warn!(%error, "this node's memory is not passed"),
+                Err(error) => {
+                    // Who has not got it asks again soon.
+                    if let Some(times) = log.happened(Instant::now()) {
+                        tracing::warn!(%error, times, "this node's memory is not passed");
+                    }
+                }
             }
         }
     }

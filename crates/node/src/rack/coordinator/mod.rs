@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicU32, Ordering::Relaxed},
         mpsc::{RecvTimeoutError, Sender, channel},
     },
     thread,
@@ -33,6 +33,7 @@ use minos_unit::{
     Standing, Terms,
     control::{Effect, Input},
 };
+use parking_lot::Mutex;
 
 use super::{
     config::direction_seed,
@@ -40,7 +41,10 @@ use super::{
     member::{HELLO_BYTES_MAX, HELLO_MAX, node_hello, terms},
     stream::{self, COORDINATOR, ControlStream},
 };
-use crate::server::handshakes::{HandshakeBounds, HandshakeCounters, Handshakes, SecretDoor};
+use crate::server::{
+    control::Seldom,
+    handshakes::{HandshakeBounds, HandshakeCounters, Handshakes, SecretDoor},
+};
 
 pub use minos_unit::{COPIES_MAX, Loss, ReadPolicy};
 pub use reign::{EtcdConfig, Keep};
@@ -54,6 +58,8 @@ const OPERATOR: &str = "minos-operator 1\n";
 const OPERATOR_BYTES_MAX: usize = 1024;
 /// Time that the coordinator has to answer an operator.
 const ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Time between two lines of the log about nodes that are refused.
+const LINE_EVERY: Duration = Duration::from_secs(60);
 /// What one that stands by answers to operators.
 const STANDS_BY: &str = "error: this coordinator does not lead";
 
@@ -70,7 +76,7 @@ pub struct CoordinatorConfig {
     pub keep: Keep,
     /// The nodes of a new rack: unit and address for native clients. Later ones are in the directory.
     pub nodes: Vec<(u32, String)>,
-    /// Micro-shards of a new rack; those of the nodes.
+    /// Micro-shards of a new rack. The directory of an older one has its own.
     pub micro_shards: u32,
     /// Time for which a node may answer without a word of the coordinator.
     pub lease: Duration,
@@ -178,8 +184,8 @@ struct Process {
     config: CoordinatorConfig,
     terms: Terms,
     leading: Option<Leading>,
-    /// For the threads that hear nodes.
-    is_leading: Arc<AtomicBool>,
+    /// Micro-shards of the directory while this process leads, else zero: for the threads that hear nodes.
+    led: Arc<AtomicU32>,
     /// Where the leader listens, if it is another one.
     leader: Option<String>,
     /// Dropped after it leads no more.
@@ -193,10 +199,10 @@ struct Process {
 pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), CoordinatorError> {
     let terms = terms(config.lease)?;
     let (sender, events) = channel();
-    let is_leading = Arc::<AtomicBool>::default();
+    let led = Arc::<AtomicU32>::default();
     let election = stand(&config, sender.clone())?;
-    let _listener = listen(&config, sender, Arc::clone(&is_leading))?;
-    let mut process = Process { config, terms, leading: None, is_leading, leader: None, _election: election };
+    let _listener = listen(&config, sender, Arc::clone(&led))?;
+    let mut process = Process { config, terms, leading: None, led, leader: None, _election: election };
     while !is_over() {
         match events.recv_timeout(TICK) {
             Ok(event) => {
@@ -361,10 +367,10 @@ impl CoordinatorConfig {
 fn listen(
     config: &CoordinatorConfig,
     events: Sender<Event>,
-    is_leading: Arc<AtomicBool>,
+    led: Arc<AtomicU32>,
 ) -> Result<Option<Listener>, CoordinatorError> {
-    let hello = node_hello(&config.rack, config.micro_shards, config.lease);
-    let ears = Arc::new(Ears { hello, events, is_leading });
+    let (rack, lease, log) = (config.rack.clone(), config.lease, Mutex::new(Seldom::new(LINE_EVERY)));
+    let ears = Arc::new(Ears { rack, lease, events, led, log });
     let listening = match &config.listen {
         Address::Unix(path) => stream::listen_here(path, move |stream| ears.hear(stream)).map(Some),
         Address::Tcp(_) => listen_to_proven(config, ears).map(|()| None),
@@ -400,9 +406,12 @@ fn listen_to_proven(config: &CoordinatorConfig, ears: Arc<Ears>) -> io::Result<(
 
 /// What hears streams, each on a thread.
 struct Ears {
-    hello: String,
+    rack: String,
+    lease: Duration,
     events: Sender<Event>,
-    is_leading: Arc<AtomicBool>,
+    led: Arc<AtomicU32>,
+    /// Of nodes that are refused, which call again soon.
+    log: Mutex<Seldom>,
 }
 
 impl Ears {
@@ -433,17 +442,14 @@ impl Ears {
             let answer = answer.recv().map_err(io::Error::other)?;
             return stream.write_all(answer.as_bytes());
         }
-        if line != self.hello {
-            let (line, expected) = (line.trim(), self.hello.trim());
-            tracing::warn!(
-                line,
-                expected,
-                "a node of another rack, or with other micro-shards or another lease"
-            );
+        let micro_shards = self.led.load(Relaxed);
+        if micro_shards == 0 {
+            // The node tries another one.
             return Ok(());
         }
-        if !self.is_leading.load(Relaxed) {
-            // The node tries another one.
+        let expected = node_hello(&self.rack, micro_shards, self.lease);
+        if line != expected {
+            self.refuse(line.trim(), expected.trim());
             return Ok(());
         }
         stream.set_receive_max(None)?;
@@ -454,6 +460,17 @@ impl Ears {
                 _ => return Err(io::Error::other("not a report of its node")),
             };
             self.events.send(Event::Report(report, back.take())).map_err(gone)?;
+        }
+    }
+
+    fn refuse(&self, line: &str, expected: &str) {
+        if let Some(times) = self.log.lock().happened(Instant::now()) {
+            tracing::warn!(
+                line,
+                expected,
+                times,
+                "a node of another rack, or with other micro-shards or another lease"
+            );
         }
     }
 }
@@ -498,6 +515,7 @@ impl Process {
             copies: config.copies,
         };
         let balancing = Balancing { policy: config.reads, interval_us: micros(config.reads_interval) };
+        let micro_shards = directory.micro_shards().count();
         tracing::info!(epoch = directory.epoch(), "this coordinator leads the rack");
         let coordinator = Coordinator::new(directory, self.terms, policy, 0).with_balancing(balancing, 0);
         let coordinator = match config.relieve {
@@ -507,7 +525,7 @@ impl Process {
         let (rack, streams, zero) = (config.rack.clone(), HashMap::new(), Instant::now());
         self.leading = Some(Leading { rack, reign, coordinator, streams, zero, leased: BTreeSet::new() });
         self.leader = None;
-        self.is_leading.store(true, Relaxed);
+        self.led.store(micro_shards, Relaxed);
         Ok(())
     }
 
@@ -520,7 +538,7 @@ impl Process {
 
     /// Leads no more. Nodes look for the next leader.
     fn step_down(&mut self) {
-        self.is_leading.store(false, Relaxed);
+        self.led.store(0, Relaxed);
         // The directory may have to be written first before it is dropped.
         let Some(leading) = self.leading.take() else { return };
         leading.streams.values().for_each(|sending| sending.stream.break_off());
@@ -690,7 +708,7 @@ fn command(words: &[&str]) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
-    use std::process;
+    use std::{os::unix::net::UnixStream, process, sync::atomic::AtomicBool};
 
     use minos_testkit::Over;
 
@@ -765,6 +783,50 @@ mod tests {
         });
         let error = ended.unwrap_err().to_string();
         assert!(error.starts_with(&directory.display().to_string()), "{error}");
+    }
+
+    /// Before, it refused all nodes of its rack.
+    #[test]
+    fn nodes_have_the_micro_shards_of_the_directory_that_was_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let [listen, directory] = ["listen", "directory"].map(|name| folder.path().join(name));
+        let config = config(&listen, directory.clone(), 1);
+        let kept = new_directory(&CoordinatorConfig { micro_shards: 8, ..config.clone() }).unwrap();
+        fs::write(&directory, kept.encode()).unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| run(config.clone(), || is_over.load(Relaxed)).unwrap());
+            let _over = Over(&is_over);
+            let at = Address::Unix(listen.clone());
+            while !ask(&at, None, "status").is_ok_and(|said| said.starts_with("epoch ")) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let is_heard = |micro_shards| {
+                let mut stream = ControlStream::plain(UnixStream::connect(&listen).unwrap()).unwrap();
+                stream.write_all(node_hello("r", micro_shards, config.lease).as_bytes()).unwrap();
+                // One that is refused has closed.
+                let _ = frames::send(&mut stream, &Packet::Report(report()));
+                frames::receive(&mut stream).is_ok()
+            };
+            assert!(is_heard(8) && !is_heard(4));
+        });
+    }
+
+    fn report() -> Report {
+        Report {
+            node: ServerId(0),
+            incarnation: 1,
+            sent_us: 1,
+            epoch: 0,
+            kept: 0,
+            withdrawn: Vec::new(),
+            lacking: Vec::new(),
+            moves: Vec::new(),
+            load: None,
+            weights: 0,
+            heat: Vec::new(),
+            sampled: 0,
+        }
     }
 
     /// Before, the file was removed, such as the directory if the two options were mixed up.
