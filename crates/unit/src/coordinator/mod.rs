@@ -85,6 +85,12 @@ pub enum Refused {
     /// The node has not reported lately.
     #[error("node {} does not report to this coordinator: is it running, with --coordinator?", .0.0)]
     Silent(ServerId),
+    /// Nothing moves to the node.
+    #[error("node {} is to leave the rack: `add` it before, to let it stay", .0.0)]
+    Leaving(ServerId),
+    /// The micro-shard has been taken from its last owner.
+    #[error("micro-shard {} has no owner at the moment", .0.0)]
+    Ownerless(MicroShard),
     /// The node is there, and stays.
     #[error("node {} is in the rack already", .0.0)]
     Known(ServerId),
@@ -358,8 +364,8 @@ impl Coordinator {
         let index = |id| nodes.iter().position(|node| node.id == id).ok_or(Refused::UnknownNode(id));
         match command {
             Command::Move(micro_shard, to) => {
-                index(to)?;
-                return self.wish(micro_shard, to);
+                let to = &nodes[index(to)?];
+                return self.wish(now_us, micro_shard, to);
             }
             Command::Balance => {
                 let is_live = |it: &ServerId| {
@@ -416,12 +422,22 @@ impl Coordinator {
         Ok(())
     }
 
-    fn wish(&mut self, micro_shard: MicroShard, to: ServerId) -> Result<(), Refused> {
-        self.directory.place(micro_shard).ok_or(Refused::UnknownMicroShard(micro_shard))?;
+    /// Notes a move that can begin now: one that cannot is forgotten later.
+    fn wish(&mut self, now_us: u64, micro_shard: MicroShard, to: &Node) -> Result<(), Refused> {
+        let place = self.directory.place(micro_shard).ok_or(Refused::UnknownMicroShard(micro_shard))?;
+        if to.standing == Standing::Leaving {
+            return Err(Refused::Leaving(to.id));
+        }
+        if let Some(silent) = [place.node, to.id].into_iter().find(|id| !self.is_alive(now_us, *id)) {
+            return Err(Refused::Silent(silent));
+        }
+        if !place.is_serving {
+            return Err(Refused::Ownerless(micro_shard));
+        }
         if self.wished.len() >= self.directory.micro_shards().count() as usize {
             return Err(Refused::Busy);
         }
-        self.wished.push_back((micro_shard, to));
+        self.wished.push_back((micro_shard, to.id));
         Ok(())
     }
 

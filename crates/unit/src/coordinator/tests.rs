@@ -231,6 +231,28 @@ fn wishes_that_cannot_be_fulfilled_are_refused() {
     assert_eq!(rack.command(twice), Err(Refused::Known(ServerId(0))));
 }
 
+/// Before, they were noted and forgotten.
+#[test]
+fn moves_that_cannot_begin_are_refused() {
+    let mut rack = Rack::new(3, POLICY);
+    let (owner, target, leaving) = (ServerId(0), ServerId(1), ServerId(2));
+    rack.reports(5);
+    let owned = |rack: &Rack| rack.coordinator.directory().places().find(|(_, it)| it.node == owner).unwrap().0;
+    let micro_shard = owned(&rack);
+    rack.command(Command::Drain(leaving)).unwrap();
+    assert_eq!(rack.command(Command::Move(micro_shard, leaving)), Err(Refused::Leaving(leaving)));
+    rack.reports(10);
+    assert_eq!(rack.command(Command::Move(micro_shard, leaving)), Err(Refused::Leaving(leaving)));
+    let lease = terms().honoured_us().div_ceil(REPORT_US) as u32;
+    let epoch = rack.enacted.remove(&target).unwrap();
+    rack.reports(lease);
+    assert_eq!(rack.command(Command::Move(owned(&rack), target)), Err(Refused::Silent(target)));
+    rack.enacted.insert(target, epoch);
+    rack.enacted.remove(&owner);
+    rack.reports(lease);
+    assert_eq!(rack.command(Command::Move(owned(&rack), target)), Err(Refused::Silent(owner)));
+}
+
 #[test]
 fn only_a_node_that_reports_is_added() {
     let mut rack = Rack::new(3, POLICY);
