@@ -199,6 +199,6 @@ pub(super) fn run(args: &CoordinateArgs) -> anyhow::Result<()> {
         reads: args.reads,
         reads_interval: args.reads_interval,
     };
-    println!("coordinator {}", args.listen);
-    Ok(coordinator::run(config, || stop.load(Ordering::Relaxed))?)
+    let begun = || println!("coordinator {}", args.listen);
+    Ok(coordinator::run(config, begun, || stop.load(Ordering::Relaxed))?)
 }

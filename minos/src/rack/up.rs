@@ -270,8 +270,8 @@ fn coordinate(
         reads: ReadPolicy::default(),
         reads_interval: READS_INTERVAL,
     };
-    eprintln!("coordinator {}", config.listen);
-    let run = move || match coordinator::run(config, || false) {
+    let listen = config.listen.clone();
+    let run = move || match coordinator::run(config, || eprintln!("coordinator {listen}"), || false) {
         Ok(()) => unreachable!("it is never over"),
         Err(error) => error,
     };

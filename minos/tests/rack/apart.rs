@@ -304,7 +304,8 @@ fn strangers_get_nothing_from_the_coordinator() {
     }
     assert!(ask(&Address::Tcp(at), None, "status").is_err());
     let wrong: Secret = other.parse().unwrap();
-    assert!(ask(&Address::Tcp(at), Some(("local", &[wrong])), "status").is_err());
+    let refused = ask(&Address::Tcp(at), Some(("local", &[wrong])), "status").unwrap_err().to_string();
+    assert_eq!(refused, "the other end has another --rack-secret, or is of another --rack");
 }
 
 #[test]

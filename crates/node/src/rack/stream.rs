@@ -56,6 +56,16 @@ pub(crate) enum ControlStream {
     },
 }
 
+/// An error of a handshake: a stranger is told nothing, and the other end closes.
+fn explained(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::PermissionDenied => {
+            io::Error::new(error.kind(), "the other end has another --rack-secret, or is of another --rack")
+        }
+        _ => error,
+    }
+}
+
 impl ControlStream {
     /// A stream to `address`, from one number to another, which matter if it is sealed.
     ///
@@ -76,7 +86,8 @@ impl ControlStream {
             Address::Tcp(address) => {
                 let keys = keys.ok_or_else(|| io::Error::new(ErrorKind::PermissionDenied, "no secret"))?;
                 let ends = Ends { purpose: Purpose::Control, from, to };
-                let stream = Blocking::connect(Socket::connect_tcp(*address)?, keys, ends, CONNECT_MAX)?;
+                let stream = Blocking::connect(Socket::connect_tcp(*address)?, keys, ends, CONNECT_MAX);
+                let stream = stream.map_err(explained)?;
                 Self::sealed(stream.into_sealed(), to)
             }
         }

@@ -101,7 +101,7 @@ pub struct CoordinatorConfig {
 pub enum CoordinatorError {
     /// The lease is too short or too long.
     #[error("the lease of a node: {0}")]
-    Lease(#[from] minos_unit::BadTerms),
+    Lease(minos_unit::BadTerms),
     /// The nodes make no rack, or what was kept is no directory.
     #[error("{place}: {error}")]
     Directory {
@@ -192,16 +192,22 @@ struct Process {
     _election: Election,
 }
 
-/// Runs a coordinator until `is_over`, which is asked at least each tenth of a second.
+/// Runs a coordinator until `is_over`, which is asked at least each tenth of a second. `begun` is called once it listens, with a
+/// directory that it can read if it has that in a file.
 ///
 /// # Errors
 /// See [`CoordinatorError`].
-pub fn run(config: CoordinatorConfig, is_over: impl Fn() -> bool) -> Result<(), CoordinatorError> {
-    let terms = terms(config.lease)?;
+pub fn run(
+    config: CoordinatorConfig,
+    begun: impl FnOnce(),
+    is_over: impl Fn() -> bool,
+) -> Result<(), CoordinatorError> {
+    let terms = terms(config.lease).map_err(CoordinatorError::Lease)?;
     let (sender, events) = channel();
     let led = Arc::<AtomicU32>::default();
     let election = stand(&config, sender.clone())?;
     let _listener = listen(&config, sender, Arc::clone(&led))?;
+    begun();
     let mut process = Process { config, terms, leading: None, led, leader: None, _election: election };
     while !is_over() {
         match events.recv_timeout(TICK) {
@@ -292,6 +298,8 @@ fn stand(config: &CoordinatorConfig, events: Sender<Event>) -> Result<Election, 
                 Err(error) if error.kind() == io::ErrorKind::NotFound => new_directory(config)?.encode(),
                 Err(error) => return Err(CoordinatorError::Io { path: path.clone(), error }),
             };
+            // It says what is wrong with it before anybody calls.
+            Directory::decode(&kept).map_err(|error| config.no_directory(error))?;
             // It is received below.
             let _ = events.send(Event::Elected(Reign::File(reign), kept));
             Ok(None)
@@ -708,7 +716,7 @@ fn command(words: &[&str]) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
-    use std::{os::unix::net::UnixStream, process, sync::atomic::AtomicBool};
+    use std::{cell::Cell, os::unix::net::UnixStream, process, sync::atomic::AtomicBool};
 
     use minos_testkit::Over;
 
@@ -762,7 +770,7 @@ mod tests {
         let config = config(&listen, directory.clone(), 2);
         let is_over = AtomicBool::new(false);
         let ended = thread::scope(|scope| {
-            let coordinator = scope.spawn(|| run(config, || is_over.load(Relaxed)));
+            let coordinator = scope.spawn(|| run(config, || (), || is_over.load(Relaxed)));
             let over = Over(&is_over);
             let at = Address::Unix(listen);
             while ask(&at, None, "status").is_err() {
@@ -795,7 +803,7 @@ mod tests {
         fs::write(&directory, kept.encode()).unwrap();
         let is_over = AtomicBool::new(false);
         thread::scope(|scope| {
-            scope.spawn(|| run(config.clone(), || is_over.load(Relaxed)).unwrap());
+            scope.spawn(|| run(config.clone(), || (), || is_over.load(Relaxed)).unwrap());
             let _over = Over(&is_over);
             let at = Address::Unix(listen.clone());
             while !ask(&at, None, "status").is_ok_and(|said| said.starts_with("epoch ")) {
@@ -836,11 +844,14 @@ mod tests {
         let [listen, directory] = ["precious", "directory"].map(|name| folder.path().join(name));
         fs::write(&listen, "precious").unwrap();
         let config = config(&listen, directory, 1);
-        let refused = run(config.clone(), || true).unwrap_err().to_string();
+        let began = Cell::new(false);
+        let refused = run(config.clone(), || began.set(true), || true).unwrap_err().to_string();
+        assert!(!began.get());
         assert!(refused.ends_with("a file that is no socket lies there"), "{refused}");
         assert_eq!(fs::read(&listen).unwrap(), b"precious");
         fs::remove_file(&listen).unwrap();
-        run(config, || true).unwrap();
+        run(config, || began.set(true), || true).unwrap();
+        assert!(began.get());
         assert!(!listen.exists(), "the socket stays");
     }
 }
