@@ -42,7 +42,8 @@ impl Rack {
         let at = Address::Unix(folder.path().join("coordinator"));
         let config = coordinates(&folder, &at);
         let over = Arc::clone(&is_over);
-        let coordinator = thread::spawn(move || coordinator::run(config, || (), || over.load(Relaxed)).unwrap());
+        let coordinator =
+            thread::spawn(move || coordinator::run(config, || (), || over.load(Relaxed)).unwrap());
         let managed = Managed {
             coordinators: vec![at.clone()],
             lease: LEASE,

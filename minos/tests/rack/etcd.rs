@@ -75,7 +75,10 @@ fn begin_moves(rack: &Rack, coordinator: usize, random: &mut StdRng) {
         let ask = |line: &str| rack.processes().ask(coordinator, line).unwrap();
         let place = ask(&format!("where kill{key}"));
         let micro_shard = place.split(' ').nth(1).unwrap();
-        assert_eq!(ask(&format!("move {micro_shard} {}", random.random_range(0..NODES))), "ok\n");
+        let said = ask(&format!("move {micro_shard} {}", random.random_range(0..NODES)));
+        // A leader that has just been elected has not heard all nodes.
+        let is_early = said.contains(" does not report ") || said.ends_with(" has no owner at the moment\n");
+        assert!(said == "ok\n" || is_early, "{said}");
     }
 }
 

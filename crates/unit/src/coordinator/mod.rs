@@ -353,11 +353,12 @@ impl Coordinator {
         self.on_report(now_us, report, effects);
     }
 
-    /// Takes an operator's wish; it is fulfilled step by step with the inputs that follow.
+    /// Takes an operator's wish; it is fulfilled step by step with the inputs that follow. Returns the epoch of the directory that
+    /// will have it, if one does: a coordinator that ends before that has forgotten it.
     ///
     /// # Errors
     /// It cannot be fulfilled.
-    pub fn command(&mut self, now_us: u64, command: Command) -> Result<(), Refused> {
+    pub fn command(&mut self, now_us: u64, command: Command) -> Result<Option<Epoch>, Refused> {
         // Also what an earlier command has changed and is not kept yet.
         let newest = Arc::clone(self.draft.as_ref().map_or(&self.directory, |draft| &draft.directory));
         let mut nodes = self.nodes.clone().unwrap_or_else(|| newest.nodes().to_vec());
@@ -365,7 +366,7 @@ impl Coordinator {
         match command {
             Command::Move(micro_shard, to) => {
                 let to = &nodes[index(to)?];
-                return self.wish(now_us, micro_shard, to);
+                return self.wish(now_us, micro_shard, to).map(|()| None);
             }
             Command::Balance => {
                 let is_live = |it: &ServerId| {
@@ -376,7 +377,7 @@ impl Coordinator {
                     places.filter_map(|(it, place)| Some((it, self.directory.target(it)?, place.node)));
                 let strays = targets.filter(|(_, target, node)| target != node && is_live(target));
                 self.wished = strays.map(|(it, target, _)| (it, target)).collect();
-                return Ok(());
+                return Ok(None);
             }
             Command::GiveUp(id) => {
                 index(id)?;
@@ -384,7 +385,7 @@ impl Coordinator {
                     return Err(Refused::Whole(id));
                 }
                 self.given_up.push(id);
-                return Ok(());
+                return Ok(None);
             }
             Command::Add(id, unit, address) => self.add(&mut nodes, (id, unit, address))?,
             Command::Drain(id) => {
@@ -399,9 +400,9 @@ impl Coordinator {
                 nodes.remove(index);
             }
         }
-        newest.changed(Change { nodes: Some(nodes.clone()), ..Change::default() })?;
+        let next = newest.changed(Change { nodes: Some(nodes.clone()), ..Change::default() })?;
         self.nodes = Some(nodes);
-        Ok(())
+        Ok(Some(next.epoch()))
     }
 
     /// Adds a node, or lets one stay that was to leave.

@@ -156,7 +156,7 @@ impl Rack {
     }
 
     fn command(&mut self, command: Command) -> Result<(), Refused> {
-        self.coordinator.command(self.now_us, command)
+        self.coordinator.command(self.now_us, command).map(drop)
     }
 
     /// Adds a node that runs.
@@ -237,7 +237,8 @@ fn moves_that_cannot_begin_are_refused() {
     let mut rack = Rack::new(3, POLICY);
     let (owner, target, leaving) = (ServerId(0), ServerId(1), ServerId(2));
     rack.reports(5);
-    let owned = |rack: &Rack| rack.coordinator.directory().places().find(|(_, it)| it.node == owner).unwrap().0;
+    let owned =
+        |rack: &Rack| rack.coordinator.directory().places().find(|(_, it)| it.node == owner).unwrap().0;
     let micro_shard = owned(&rack);
     rack.command(Command::Drain(leaving)).unwrap();
     assert_eq!(rack.command(Command::Move(micro_shard, leaving)), Err(Refused::Leaving(leaving)));
@@ -270,6 +271,30 @@ fn only_a_node_that_reports_is_added() {
     assert_eq!(rack.command(add), Ok(()));
     rack.reports(20);
     assert!(rack.held(9) > 0);
+}
+
+#[test]
+fn a_change_of_nodes_is_in_the_directory_whose_epoch_is_said() {
+    let mut rack = Rack::new(3, POLICY);
+    rack.reports(5);
+    let now_us = rack.now_us;
+    let drain = |rack: &mut Rack, id| {
+        let said = rack.coordinator.command(now_us, Command::Drain(ServerId(id)));
+        let mut effects = Vec::new();
+        rack.coordinator.handle(now_us, Input::Tick, &mut effects);
+        (said.unwrap(), effects)
+    };
+    let (first, effects) = drain(&mut rack, 0);
+    let [Effect::Persist(directory)] = &effects[..] else { panic!("{effects:?}") };
+    assert_eq!(first, Some(directory.epoch()));
+    // The first one is not kept yet.
+    let (second, effects) = drain(&mut rack, 1);
+    assert!(effects.is_empty());
+    assert_eq!(second, first.map(|epoch| epoch + 1));
+    rack.handle(Input::Persisted(directory.epoch()));
+    let standing = |id| rack.coordinator.directory().node(ServerId(id)).unwrap().standing;
+    assert_eq!((standing(0), standing(1)), (Standing::Leaving, Standing::Leaving));
+    assert_eq!(rack.coordinator.command(now_us, Command::Balance), Ok(None));
 }
 
 #[test]

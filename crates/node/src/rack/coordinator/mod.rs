@@ -177,6 +177,8 @@ struct Leading {
     zero: Instant,
     /// The nodes that had a lease at the last look.
     leased: BTreeSet<ServerId>,
+    /// Answers to operators that are true once the directory of an epoch is kept.
+    answers: Vec<(Epoch, Sender<String>, String)>,
 }
 
 /// A process that leads or stands by.
@@ -531,7 +533,8 @@ impl Process {
             None => coordinator,
         };
         let (rack, streams, zero) = (config.rack.clone(), HashMap::new(), Instant::now());
-        self.leading = Some(Leading { rack, reign, coordinator, streams, zero, leased: BTreeSet::new() });
+        let (leased, answers) = (BTreeSet::new(), Vec::new());
+        self.leading = Some(Leading { rack, reign, coordinator, streams, zero, leased, answers });
         self.leader = None;
         self.led.store(micro_shards, Relaxed);
         Ok(())
@@ -569,13 +572,26 @@ impl Leading {
                 self.perform(effects)?;
             }
             Event::Operator(line, answer) => {
-                // An operator who does not wait for the answer gets none.
-                let _ = answer.send(self.obey(&line));
+                let (epoch, text) = self.obey(&line);
+                self.answers.push((epoch, answer, text));
+                self.answer();
             }
-            Event::Kept(Ok(epoch)) => self.handle(Input::Persisted(epoch))?,
+            Event::Kept(Ok(epoch)) => {
+                self.handle(Input::Persisted(epoch))?;
+                self.answer();
+            }
             Event::Kept(Err(_)) | Event::Elected(..) | Event::StandsBy(_) => {}
         }
         Ok(())
+    }
+
+    /// Says the answers that are true by now.
+    fn answer(&mut self) {
+        let kept = self.coordinator.directory().epoch();
+        for (_, answer, text) in self.answers.extract_if(.., |(epoch, ..)| *epoch <= kept) {
+            // An operator who does not wait for the answer gets none.
+            let _ = answer.send(text);
+        }
     }
 
     /// Tells the log which nodes have a lease now, and which have lost it.
@@ -631,24 +647,24 @@ impl Leading {
         }
     }
 
-    /// The answer to an operator's line.
-    fn obey(&mut self, line: &str) -> String {
+    /// The answer to an operator's line, and the epoch in which it is true.
+    fn obey(&mut self, line: &str) -> (Epoch, String) {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words[..] {
-            ["status"] => return self.status(),
+            ["status"] => return (0, self.status()),
             ["where", word] => {
                 if let Some(key) = key_of(word) {
-                    return self.place(&key);
+                    return (0, self.place(&key));
                 }
             }
             _ => {}
         }
         let Some(command) = command(&words) else {
-            return format!("error: not a command: {}\n", line.trim());
+            return (0, format!("error: not a command: {}\n", line.trim()));
         };
         match self.coordinator.command(self.now_us(), command) {
-            Ok(()) => "ok\n".to_owned(),
-            Err(refused) => format!("error: {refused}\n"),
+            Ok(epoch) => (epoch.unwrap_or(0), "ok\n".to_owned()),
+            Err(refused) => (0, format!("error: {refused}\n")),
         }
     }
 
@@ -759,7 +775,8 @@ mod tests {
         }
     }
 
-    /// While a directory is written, as for long on a slow disk, the coordinator answers. If it cannot be written, it ends.
+    /// While a directory is written, as for long on a slow disk, the coordinator answers, but for what the directory is to have.
+    /// If it cannot be written, it ends.
     #[test]
     fn it_does_not_wait_for_its_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -769,20 +786,21 @@ mod tests {
         assert!(process::Command::new("mkfifo").arg(&draft).status().unwrap().success());
         let config = config(&listen, directory.clone(), 2);
         let is_over = AtomicBool::new(false);
+        let at = Address::Unix(listen);
         let ended = thread::scope(|scope| {
             let coordinator = scope.spawn(|| run(config, || (), || is_over.load(Relaxed)));
             let over = Over(&is_over);
-            let at = Address::Unix(listen);
             while ask(&at, None, "status").is_err() {
                 thread::sleep(Duration::from_millis(1));
             }
-            let drained = ask(&at, None, "drain 0");
+            let drain = scope.spawn(|| ask(&at, None, "drain 0"));
             // The change is written with the next tick.
             thread::sleep(TICK * 3);
             let status = ask(&at, None, "status");
             // Before any assertion, for which the writer would wait for ever. A pipe cannot be synced.
             let written = fs::read(&draft);
-            assert_eq!(drained.unwrap(), "ok\n");
+            // Before, it was told that it was done, and that was forgotten.
+            assert_eq!(drain.join().unwrap().unwrap(), "");
             assert!(status.unwrap().starts_with("epoch 1\n"));
             assert_eq!(Directory::decode(&written.unwrap()).unwrap().epoch(), 2);
             let ended = coordinator.join().unwrap();
@@ -835,6 +853,15 @@ mod tests {
             heat: Vec::new(),
             sampled: 0,
         }
+    }
+
+    /// Before, a chain of errors had it twice.
+    #[test]
+    fn a_bad_lease_is_said_once() {
+        let config = config(Path::new("/dev/null/listen"), "/dev/null/directory".into(), 1);
+        let refused = run(CoordinatorConfig { lease: Duration::ZERO, ..config }, || (), || true).unwrap_err();
+        assert!(refused.to_string().starts_with("the lease of a node: a lease must be longer"), "{refused}");
+        assert!(std::error::Error::source(&refused).is_none());
     }
 
     /// Before, the file was removed, such as the directory if the two options were mixed up.

@@ -22,7 +22,7 @@ use minos_engine::{Mode, OwnerState, ReadOnly};
 use minos_net::Io;
 use minos_rack::{MicroShard, ServerId};
 use minos_unit::{
-    Directory, Holding, Member, MoveId, Orders, Ownership, Packet, Route, Terms, Timing, View,
+    Directory, Epoch, Holding, Member, MoveId, Orders, Ownership, Packet, Route, Terms, Timing, View,
     node::{Effect, Input},
 };
 
@@ -290,14 +290,7 @@ impl<M: Mode, I: Io> Driver<M, I> {
                 wake_holders(&self.shared);
             }
             Effect::Apply(from, jobs) => self.settled(|it| drop(it.jobs.send(Job::Apply(from, jobs)))),
-            Effect::Outdated(directory, memory) => {
-                tracing::error!(
-                    directory,
-                    memory,
-                    "the coordinator's directory has an older epoch than this node's memory: the coordinator has lost its \
-                     directory, or is of another rack, and this node goes by none of it"
-                );
-            }
+            Effect::Outdated(directory, memory) => tell_of_older(directory, memory),
             Effect::Weigh(weights) => self.rack.weigh(weights),
             Effect::Report(report) => self.settled(|it| it.transport.report(report)),
         }
@@ -374,6 +367,16 @@ impl<M: Mode, I: Io> Driver<M, I> {
         }
         routes.set(micro_shard.0, node, is_frozen);
     }
+}
+
+/// Tells the log why this node serves nothing.
+fn tell_of_older(directory: Epoch, memory: Epoch) {
+    tracing::error!(
+        directory,
+        memory,
+        "the coordinator's directory has an older epoch than this node's memory: the coordinator has lost its directory, or is of \
+         another rack, and this node goes by none of it"
+    );
 }
 
 /// The newer orders, with the newest lease for their process. A lease is of the clock of its process.
