@@ -104,13 +104,30 @@ fn an_empty_file_gets_its_size_only_if_asked() {
 }
 
 #[test]
-fn a_file_system_without_room_leaves_an_empty_file() {
+fn a_file_system_without_room_leaves_no_new_file() {
     let folder = folder();
     let path = folder.path().join("device");
-    let error = refusal(&path, FileOptions { size_bytes: Some(1 << 60), ..CREATE });
+    let too_large = FileOptions { size_bytes: Some(1 << 60), ..CREATE };
+    let error = refusal(&path, too_large);
     assert!(matches!(error, OpenError::System { .. }), "{error}");
     assert!(std::error::Error::source(&error).is_none(), "the text has the reason already");
+    assert!(!path.exists());
+    // One that was there stays.
+    File::create(&path).unwrap();
+    assert!(matches!(refusal(&path, too_large), OpenError::System { .. }));
     assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+}
+
+#[test]
+fn a_link_to_nowhere_is_refused_by_name() {
+    let folder = folder();
+    let (path, nowhere) = (folder.path().join("link"), folder.path().join("nowhere"));
+    std::os::unix::fs::symlink(&nowhere, &path).unwrap();
+    for options in [EXISTING, CREATE] {
+        let error = refusal(&path, options);
+        assert!(matches!(error, OpenError::DanglingLink { .. }), "{error}");
+    }
+    assert!(!nowhere.exists());
 }
 
 #[test]

@@ -78,6 +78,12 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// A link leads to no file; none is made there.
+    #[error("{path} is a symbolic link to a file that does not exist")]
+    DanglingLink {
+        /// The link.
+        path: PathBuf,
+    },
     /// It is a directory, a socket or the like.
     #[error("{path} is neither a file nor a block device")]
     NotADevice {
@@ -91,7 +97,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// It has fewer bytes than are to be used.
-    #[error("{path} has {have} bytes and needs {wanted}")]
+    #[error("{path} has {have} bytes and needs {wanted}; no file grows that has any")]
     TooSmall {
         /// The file.
         path: PathBuf,
@@ -133,9 +139,14 @@ pub(crate) fn open(path: &Path, options: &FileOptions) -> Result<(Geometry, File
     let opening = Opening { path, options };
     opening.check_block_size(512)?;
     opening.check_size()?;
-    let (fd, stat) = opening.open()?;
+    let (fd, stat, is_new) = opening.open()?;
     opening.lock(&fd)?;
-    let was_created = opening.create(&fd, &stat)?;
+    let was_created = opening.create(&fd, &stat).inspect_err(|_| {
+        if is_new {
+            // Nobody else has a use for it.
+            let _ = fs::unlink(path);
+        }
+    })?;
     let size = opening.size(&fd)?;
     let why_buffered = opening.go_direct(&fd)?;
     let (driver, why_threads) = opening.driver()?;
@@ -185,7 +196,8 @@ impl Opening<'_> {
     }
 
     /// Opens it, buffered at first: a file system without direct transfers would refuse after it had created the file.
-    fn open(&self) -> Result<(OwnedFd, Stat), OpenError> {
+    /// True if this made the file.
+    fn open(&self) -> Result<(OwnedFd, Stat, bool), OpenError> {
         // Looked at before it is opened: opening some kinds has effects.
         let mut flags = OFlags::CLOEXEC | if self.options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         match fs::stat(self.path).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
@@ -193,6 +205,9 @@ impl Opening<'_> {
             // The kernel refuses one that is mounted.
             Ok(FileType::BlockDevice) => flags |= OFlags::EXCL,
             Ok(_) => return Err(OpenError::NotADevice { path: self.path() }),
+            Err(Errno::NOENT) if fs::lstat(self.path).is_ok() => {
+                return Err(OpenError::DanglingLink { path: self.path() });
+            }
             Err(Errno::NOENT) if self.may_create() => {
                 flags |= OFlags::CREATE | OFlags::EXCL;
             }
@@ -204,7 +219,7 @@ impl Opening<'_> {
             error => self.failed("open")(error),
         })?;
         let stat = fs::fstat(&fd).map_err(self.failed("look at"))?;
-        Ok((fd, stat))
+        Ok((fd, stat, flags.contains(OFlags::CREATE)))
     }
 
     fn lock(&self, fd: &OwnedFd) -> Result<(), OpenError> {
