@@ -137,8 +137,11 @@ mod tests {
             let Work::Read { at, len } = work else { panic!("{work:?}") };
             let mut pages = at / PAGE_BYTES as u64..(at + len as u64) / PAGE_BYTES as u64;
             let bytes = vec![7; len];
-            let outcome =
-                if pages.any(|page| BAD.contains(&page)) { Err(DeviceFailed) } else { Ok(&bytes[..]) };
+            let outcome = if pages.any(|page| BAD.contains(&page)) {
+                Err(DeviceFailed::Broken)
+            } else {
+                Ok(&bytes[..])
+            };
             assert!(gather.done(id, outcome, &mut names, &mut jobs));
             reads += 1;
         }
@@ -146,7 +149,7 @@ mod tests {
         for (page, bytes) in gather.bytes.chunks(PAGE_BYTES).enumerate() {
             assert_eq!(bytes[0], if BAD.contains(&(page as u64)) { 0 } else { 7 }, "{page}");
         }
-        assert!(!gather.done(WorkId(1), Err(DeviceFailed), &mut names, &mut jobs));
+        assert!(!gather.done(WorkId(1), Err(DeviceFailed::Broken), &mut names, &mut jobs));
     }
 
     #[test]
@@ -157,7 +160,8 @@ mod tests {
             let mut reads = 0;
             while let Some((id, _)) = jobs.pop() {
                 reads += 1;
-                let outcome = if reads <= failures { Err(DeviceFailed) } else { Ok(&[7; PAGE_BYTES][..]) };
+                let outcome =
+                    if reads <= failures { Err(DeviceFailed::Broken) } else { Ok(&[7; PAGE_BYTES][..]) };
                 assert!(gather.done(id, outcome, &mut names, &mut jobs));
             }
             let is_lost = failures == PAGE_READS;

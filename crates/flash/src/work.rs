@@ -28,9 +28,15 @@ pub enum Work {
 }
 
 /// The device refused or failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("the device failed")]
-pub struct DeviceFailed;
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Error)]
+pub enum DeviceFailed {
+    /// Below the device there was no room for what was to be written: no fault of the place.
+    #[error("no space is left below the device")]
+    NoSpace,
+    /// Anything else.
+    #[error("the device failed")]
+    Broken,
+}
 
 /// The result of a piece of work: the bytes that were read, nothing for writes and flushes.
 pub type Outcome<'a> = Result<&'a [u8], DeviceFailed>;

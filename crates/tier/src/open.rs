@@ -95,7 +95,7 @@ pub enum OpenError {
     #[error(transparent)]
     NotOurs(#[from] NotOurs),
     /// The table was made for a larger device.
-    #[error("the table takes {table} bytes, and the device has {device}")]
+    #[error("the table has {table} bytes, and is to use {device}: it neither grows nor shrinks")]
     TooSmall {
         /// Bytes of the table.
         table: u64,
@@ -373,7 +373,7 @@ fn recover(
     driver: &mut Driver,
     out: impl FnMut(&Found),
 ) -> Result<(Superblock, minos_flash::Recovered), OpenError> {
-    run(driver, (Recovery::new(), || false), out)?.ok_or_else(|| DeviceFailed.into())
+    run(driver, (Recovery::new(), || false), out)?.ok_or_else(|| DeviceFailed::Broken.into())
 }
 
 /// Runs a recovery to its end. `None` if it `is_over` before.
@@ -426,7 +426,7 @@ impl Driver {
             }
             self.hands.wait(Duration::from_millis(100))?;
         }
-        Err(DeviceFailed.into())
+        Err(DeviceFailed::Broken.into())
     }
 
     /// Executes independent pieces of work; the bytes that were read.

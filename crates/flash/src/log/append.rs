@@ -139,7 +139,9 @@ impl Log {
     pub fn bury(&mut self, tombstone: &Tombstone, token: u64) -> Result<bool, Refusal> {
         let Tombstone { hash, sequence, place, is_forgotten } = *tombstone;
         let replaces = self.life_replaced(Some(place));
-        let is_needed = replaces != Life::NONE && is_on(Safeguard::Tombstones);
+        // What a failed append was to replace is not dead yet.
+        let owes = self.unanswered > 0 || !self.disowned.is_empty();
+        let is_needed = (replaces != Life::NONE || owes) && is_on(Safeguard::Tombstones);
         if is_needed {
             // A store has read what it forgets, so that hash and sequence say it all.
             let may_be_another = sequence == 0 || matches!(self.options.policy, Policy::Cache { .. });
@@ -182,6 +184,9 @@ impl Log {
         if self.is_read_only {
             return Err(Refusal::ReadOnly);
         }
+        if self.rest.is_on() {
+            return Err(Refusal::Busy);
+        }
         // A segment that is full is closed, and the next one has room.
         for _ in 0..2 {
             match self.open_if_none(stream) {
@@ -222,10 +227,11 @@ impl Log {
             return Ok(());
         }
         let is_kept = stream != Stream::Compacted && self.segments.available() <= KEPT_FOR_COMPACTION;
-        if is_kept {
+        if is_kept || !self.rest.may_open() {
             return Err(Refusal::Busy);
         }
         let number = self.segments.open(stream).ok_or(Refusal::Busy)?;
+        self.rest.opened();
         let life = self.segments.get(number).life;
         self.packers[stream as usize] = Some(Packer::open((number, life), self.seal, self.layout));
         debug_assert_eq!(self.segments.get(number).state, State::Open);

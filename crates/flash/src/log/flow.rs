@@ -9,7 +9,7 @@ use super::{
 use crate::{
     format::{Journal, Kind, Stream},
     switches::{Safeguard, is_on},
-    work::{Names, Work, WorkId},
+    work::{DeviceFailed, Names, Work, WorkId},
 };
 use minos_base::KeyHash;
 use std::{
@@ -53,7 +53,7 @@ pub(super) struct Batch {
     pub(super) segment: u32,
     pub(super) entries: Vec<Entry>,
     writes_left: usize,
-    has_failed: bool,
+    failure: Option<DeviceFailed>,
     /// The footers of its segment, so many bytes.
     pub(super) footers: Option<u32>,
     is_in_flush: bool,
@@ -127,8 +127,7 @@ impl Flow {
         self.next_batch += 1;
         let writes_left = works.len();
         let span = span_of(&works);
-        let batch =
-            Batch { segment, entries, writes_left, has_failed: false, footers, is_in_flush: false, span };
+        let batch = Batch { segment, entries, writes_left, failure: None, footers, is_in_flush: false, span };
         self.batches.insert(number, batch);
         works.into_iter().for_each(|work| self.ask(work, Purpose::Batch(number)));
     }
@@ -255,18 +254,20 @@ impl Log {
         }
     }
 
-    pub(super) fn batch_done(&mut self, number: u64, is_ok: bool, index: &mut impl Index) {
+    pub(super) fn batch_done(&mut self, number: u64, failure: Option<DeviceFailed>, index: &mut impl Index) {
         let Some(batch) = self.flow.batches.get_mut(&number) else { return };
         batch.writes_left -= 1;
-        batch.has_failed |= !is_ok;
+        batch.failure = batch.failure.max(failure);
         if batch.writes_left > 0 {
             return;
         }
-        if batch.has_failed {
-            return self.batch_failed(number);
+        if let Some(failure) = batch.failure {
+            return self.batch_failed(number, failure);
         }
         let (segment, footers) = (batch.segment, batch.footers);
         let entries = std::mem::take(&mut batch.entries);
+        self.rest.succeeded();
+        self.segments.get_mut(segment).has_records = true;
         if footers.is_some() {
             self.sealed(segment, footers);
         }
@@ -294,11 +295,16 @@ impl Log {
 
     /// Some of the batch may be on the device: it stays among the batches until a flush, so that compaction of its
     /// segment reads what a crash would leave.
-    fn batch_failed(&mut self, number: u64) {
+    fn batch_failed(&mut self, number: u64, failure: DeviceFailed) {
         let Some(batch) = self.flow.batches.get_mut(&number) else { return };
         let (segment, entries, footers) = (batch.segment, std::mem::take(&mut batch.entries), batch.footers);
         self.counters.failed_writes += 1;
-        self.segments.fail(segment);
+        self.counters.failed_segments += u64::from(!self.segments.get(segment).is_failing);
+        self.rest.failed();
+        match failure {
+            DeviceFailed::NoSpace => self.segments.end_early(segment),
+            DeviceFailed::Broken => self.segments.fail(segment),
+        }
         self.flow.failures += 1;
         self.flow.is_journal_old = true;
         self.flow.flush_before = self.flow.next_batch;

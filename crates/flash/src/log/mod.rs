@@ -6,6 +6,7 @@ mod compact;
 mod flow;
 mod image;
 mod packer;
+mod rest;
 mod scrub;
 mod segments;
 #[cfg(test)]
@@ -30,6 +31,7 @@ use compact::{Disowned, PageEnd};
 use flow::Flow;
 use minos_base::{KeyHash, Seconds};
 use packer::Packer;
+use rest::Rest;
 use segments::{Segments, State};
 use std::{collections::VecDeque, ops::Range};
 use upkeep::Emptying;
@@ -187,6 +189,8 @@ pub struct Counters {
     pub expired_records: u64,
     /// Writes that failed.
     pub failed_writes: u64,
+    /// Segments that end because of them.
+    pub failed_segments: u64,
     /// Segments that the scrubber read to the end.
     pub scrubbed_segments: u64,
     /// Records that the scrubber could not verify, and footers that did not verify when they were read again.
@@ -223,6 +227,7 @@ pub struct Log {
     journal_by_us: Option<u64>,
     /// Failed appends that the owner has not answered.
     unanswered: u64,
+    rest: Rest,
     emptying: Emptying,
     groups: Groups,
     /// Appends wait in the stream of compaction.
@@ -262,6 +267,7 @@ impl Log {
             page_end: PageEnd::NotAsked,
             journal_by_us: None,
             unanswered: 0,
+            rest: Rest::default(),
             emptying: Emptying::No,
             groups: Groups { begun: 0, done: u64::MAX },
             is_compacted_shared: false,
@@ -273,7 +279,8 @@ impl Log {
         log
     }
 
-    /// Asks for work. `now_us` is the time in microseconds; no lane reads what it looked up before `lanes_at`.
+    /// Asks for work. `now_us` is the time in microseconds; no lane reads what it looked up before `lanes_at`. The index
+    /// names no place of an append whose failure an earlier call of [`Log::events`] told.
     pub fn poll(
         &mut self,
         now_us: u64,
@@ -282,7 +289,13 @@ impl Log {
         jobs: &mut Vec<(WorkId, Work)>,
     ) {
         self.segments.lanes_at(lanes_at);
+        self.rest.poll(now_us);
         if !self.is_read_only {
+            if self.rest.is_trial() {
+                // The attempt ends soon.
+                self.commit_all();
+            }
+            self.end_unwritten();
             self.counters.compaction_read_bytes += self.reads_of(|log| log.compact(now_us, index));
             self.counters.scrub_read_bytes += self.reads_of(|log| log.scrub(now_us, index));
             self.upkeep();
@@ -311,7 +324,7 @@ impl Log {
     /// The result of a piece of work.
     pub fn done(&mut self, id: WorkId, outcome: Outcome<'_>, index: &mut impl Index) {
         match self.flow.purpose(id) {
-            Some(flow::Purpose::Batch(number)) => self.batch_done(number, outcome.is_ok(), index),
+            Some(flow::Purpose::Batch(number)) => self.batch_done(number, outcome.err(), index),
             Some(flow::Purpose::Journal) => self.journal_done(outcome.is_ok()),
             Some(flow::Purpose::Flush) => self.flush_done(outcome.is_ok()),
             None => self.read_done(id, outcome),

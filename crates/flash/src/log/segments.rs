@@ -67,8 +67,12 @@ pub(super) struct Segment {
     pub(super) live_bytes: u64,
     /// Bytes of the footers at its end; `None`: its pages must be scanned.
     pub(super) footers: Option<u32>,
-    /// The device failed here.
+    /// A write failed here, or a read: it ends before others do.
     pub(super) is_failing: bool,
+    /// The place is to blame: it is not used again.
+    is_bad: bool,
+    /// Something that it holds was written, or may have been.
+    pub(super) has_records: bool,
     /// Its records move out, and the durable journal knows.
     pub(super) is_leaving: bool,
     /// Something in it does not verify: its live records are to move out.
@@ -93,12 +97,19 @@ impl Segment {
             live_bytes: 0,
             footers: None,
             is_failing: false,
+            is_bad: false,
+            has_records: true,
             is_leaving: false,
             is_given_up: false,
             emptied: 0,
             end: u64::MAX,
             is_held: false,
         }
+    }
+
+    /// One that holds nothing yet.
+    fn empty(state: State, life: Life) -> Self {
+        Self { end: 0, has_records: false, ..Self::new(state, life) }
     }
 }
 
@@ -137,7 +148,9 @@ impl Segments {
             }
             Use::Live(life) => Segment::new(State::Sealed, life),
             Use::Leaving(life) => Segment { is_leaving: true, ..Segment::new(State::Sealed, life) },
-            Use::Failing(life) => Segment { is_failing: true, ..Segment::new(State::Sealed, life) },
+            Use::Failing(life) => {
+                Segment { is_failing: true, is_bad: true, ..Segment::new(State::Sealed, life) }
+            }
             Use::Bad => Segment::new(State::Bad, Life::NONE),
         };
         let list: Vec<_> = journal.uses.iter().map(segment).collect();
@@ -187,14 +200,17 @@ impl Segments {
     /// The journal's view.
     pub(super) fn uses(&self, leaving: Option<u32>) -> Vec<Use> {
         let used = |(number, segment): (usize, &Segment)| match segment.state {
-            State::Free | State::Cooling | State::Emptied if segment.is_failing => Use::Bad,
+            State::Free | State::Cooling | State::Emptied if segment.is_bad => Use::Bad,
             State::Cooling | State::Emptied if segment.next_life != Life::NONE => {
                 Use::Live(segment.next_life)
             }
             State::Free | State::Cooling | State::Emptied => Use::Free,
             State::Bad => Use::Bad,
-            _ if segment.is_failing => Use::Failing(segment.life),
-            _ if segment.is_leaving || leaving == Some(number as u32) => Use::Leaving(segment.life),
+            _ if segment.is_bad => Use::Failing(segment.life),
+            // Of what failed there may be two copies, as of what moves out.
+            _ if segment.is_leaving || segment.is_failing || leaving == Some(number as u32) => {
+                Use::Leaving(segment.life)
+            }
             _ => Use::Live(segment.life),
         };
         self.list.iter().enumerate().map(used).collect()
@@ -215,6 +231,12 @@ impl Segments {
 
     /// The device failed in this segment.
     pub(super) fn fail(&mut self, number: u32) {
+        self.get_mut(number).is_bad = true;
+        self.end_early(number);
+    }
+
+    /// There was no room on the device for what this segment was to hold.
+    pub(super) fn end_early(&mut self, number: u32) {
         self.get_mut(number).is_failing = true;
         self.has_failed = true;
     }
@@ -270,7 +292,7 @@ impl Segments {
         let free: Vec<_> = self.in_state(State::Free).take(missing).collect();
         for &number in &free {
             let life = self.new_life();
-            *self.get_mut(number) = Segment { end: 0, ..Segment::new(State::Free, life) };
+            *self.get_mut(number) = Segment::empty(State::Free, life);
             self.set_state(number, State::Promised);
         }
         !free.is_empty()
@@ -283,7 +305,7 @@ impl Segments {
         let ready = self.count(State::Promised) + self.count(State::Reserved) + promised;
         for number in self.in_state(State::Emptied).take(wanted.saturating_sub(ready)) {
             let segment = *self.get(number);
-            if segment.next_life == Life::NONE && !segment.is_failing && !segment.is_held {
+            if segment.next_life == Life::NONE && !segment.is_bad && !segment.is_held {
                 self.get_mut(number).next_life = self.new_life();
             }
         }
@@ -361,12 +383,12 @@ impl Segments {
             if segment.unsettled == 0 && has_passed && !is_held {
                 let life = segment.next_life;
                 // A write may have failed since the journal was made that promises its next life.
-                let state = match (life, segment.is_failing) {
+                let state = match (life, segment.is_bad) {
                     (Life::NONE, _) => State::Free,
                     (_, false) => State::Reserved,
                     (_, true) => State::Bad,
                 };
-                *self.get_mut(number) = Segment { end: 0, ..Segment::new(State::Cooling, life) };
+                *self.get_mut(number) = Segment::empty(State::Cooling, life);
                 self.set_state(number, state);
             }
         }

@@ -79,6 +79,13 @@ impl Site {
         }
     }
 
+    /// Until the log writes again after a failed write.
+    fn rest(&mut self) {
+        self.ask();
+        self.now_us += 100_000;
+        self.settle();
+    }
+
     fn put(&mut self, stream: Stream, sequence: u64, bytes: usize) -> Result<Place, Refusal> {
         self.put_hash(stream, KeyHash(sequence), sequence, bytes)
     }
@@ -333,10 +340,10 @@ fn a_tombstone_whose_write_failed_is_written_elsewhere() {
     site.log.flush();
     let jobs = site.ask();
     assert_eq!(site.writes(&jobs).len(), 1);
-    jobs.into_iter().for_each(|(id, _)| site.log.done(id, Err(DeviceFailed), &mut All));
+    jobs.into_iter().for_each(|(id, _)| site.log.done(id, Err(DeviceFailed::Broken), &mut All));
     let lives = |site: &mut Site| resume(&mut site.pages, &site.superblock, STORE).1.live().count();
     assert_eq!(lives(&mut site), 1, "the control: it was written all the same");
-    site.settle();
+    site.rest();
     site.log.flush_all();
     site.settle();
     assert_eq!(lives(&mut site), 0);

@@ -98,6 +98,19 @@ impl Log {
         self.flush_if_due();
     }
 
+    /// Ends the segments in which no batch was written. What failed in them was never acknowledged, and nothing is kept
+    /// dead by it alone: it is appended again, or disowned. So they need not wait for that, which may need a segment.
+    pub(super) fn end_unwritten(&mut self) {
+        for number in self.segments.first_to_end() {
+            let segment = self.segments.get(number);
+            let is_over = segment.state == State::Sealed && segment.unsettled == 0;
+            if is_over && segment.is_failing && !segment.has_records {
+                self.segments.empty(number);
+                self.flow.is_journal_old = true;
+            }
+        }
+    }
+
     fn write_footers(&mut self) {
         let is_ready = |closing: &Closing| self.segments.get(closing.segment).unsettled == 0;
         let (ready, rest) = std::mem::take(&mut self.closing).into_iter().partition(is_ready);

@@ -17,7 +17,7 @@ fn tombstone(key: u64, sequence: u64, place: Place) -> Tombstone {
 }
 
 impl World {
-    pub(super) fn put(&mut self, key: u64) {
+    pub(super) fn put(&mut self, key: u64) -> Result<(), Refusal> {
         let bytes = match self.random.random_range(0..20) {
             0 => self.random.random_range(0..20_000),
             1..6 => self.random.random_range(0..200),
@@ -31,7 +31,7 @@ impl World {
         // A delete on its way keeps dead what it killed; a put that follows it replaces nothing more.
         let sequence = self.sequence + 1;
         let token = sequence << 8;
-        let Ok(place) = self.append(key, sequence, bytes, old, token) else { return };
+        let place = self.append(key, sequence, bytes, old, token)?;
         self.sequence = sequence;
         self.supersede(key, held);
         let pending =
@@ -39,6 +39,7 @@ impl World {
         self.model.add(key, sequence, Some(bytes));
         self.table.pending.insert(hash(key).0, pending);
         self.appends.insert(token, (key, pending));
+        Ok(())
     }
 
     pub(super) fn append(

@@ -48,6 +48,8 @@ pub(super) struct Disk {
     /// Pages that cannot be read any more.
     bad_pages: Vec<usize>,
     pub(super) faults: Faults,
+    /// Writes from this byte on fail.
+    pub(super) full_from: Option<usize>,
     pub(super) random: StdRng,
 }
 
@@ -62,6 +64,7 @@ impl Disk {
             writes: 0,
             bad_pages: Vec::new(),
             faults: Faults::default(),
+            full_from: None,
             random,
         }
     }
@@ -90,7 +93,7 @@ impl Disk {
         let outcome = match work {
             Work::Write { at, bytes } => self.write(at as usize, bytes),
             Work::Read { at, len } => self.read(at as usize, len),
-            Work::Flush if self.chance(self.faults.failed_flushes) => Err(DeviceFailed),
+            Work::Flush if self.chance(self.faults.failed_flushes) => Err(DeviceFailed::Broken),
             Work::Flush => {
                 self.flush(writes);
                 Ok(Vec::new())
@@ -101,12 +104,14 @@ impl Disk {
 
     fn write(&mut self, at: usize, bytes: Vec<u8>) -> Answer {
         assert!(at.is_multiple_of(4096) && bytes.len().is_multiple_of(4096), "{at} {}", bytes.len());
-        let fails = self.chance(self.faults.failed_writes);
+        let is_full = self.full_from.is_some_and(|from| at >= from);
+        let fails = is_full || self.chance(self.faults.failed_writes);
         self.writes += 1;
         let end = if fails { self.random.random_range(0..=bytes.len()) } else { bytes.len() };
         self.current[at..at + end].copy_from_slice(&bytes[..end]);
         self.unflushed.push(Write { number: self.writes, at, bytes: bytes[..end].to_vec() });
-        if fails { Err(DeviceFailed) } else { Ok(Vec::new()) }
+        let failed = if is_full { DeviceFailed::NoSpace } else { DeviceFailed::Broken };
+        if fails { Err(failed) } else { Ok(Vec::new()) }
     }
 
     /// What a reader gets; not through the queue.
@@ -115,7 +120,7 @@ impl Disk {
             self.bad_pages.push(at / 4096);
         }
         if self.bad_pages.iter().any(|page| (at..at + len).contains(&(page * 4096))) {
-            return Err(DeviceFailed);
+            return Err(DeviceFailed::Broken);
         }
         let mut at = at;
         let is_wrong = self.chance(self.faults.wrong_reads);

@@ -88,6 +88,15 @@ fn failed_writes_lose_nothing() {
 }
 
 #[test]
+fn a_burst_of_failed_writes_passes_and_loses_nothing() {
+    for policy in [STORE, CACHE] {
+        let tally = all_pass(Plan { bursts: 2, ..Plan::of(policy) }, 100);
+        assert!(has_met(tally.bursts > 100 && tally.failed_writes > 100), "{tally:?}");
+        assert_eq!(tally.bad_segments, 0, "{tally:?}");
+    }
+}
+
+#[test]
 fn a_failed_flush_ends_writing_and_loses_nothing() {
     let tally = all_pass(Plan { failed_flushes: 10, ..Plan::of(STORE) }, 60);
     assert!(has_met(tally.read_only > 20), "{tally:?}");

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     create,
     format::{Layout, Superblock},
-    log::{Event, Log, Options, Policy},
+    log::{Event, Log, Options, Policy, Refusal},
     work::{Work, WorkId},
 };
 use minos_base::{KeyHash, Tombstone, seeded};
@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) policy: Policy,
     /// In 1000.
     pub(super) failed_writes: u32,
+    /// Steps in 1000 from which on every write into a segment fails for a while.
+    pub(super) bursts: u32,
     /// Reads in 1000 from which on a page is bad; such a run has no crashes.
     pub(super) failed_reads: u32,
     /// In 1000.
@@ -38,12 +40,19 @@ impl Plan {
         Self {
             policy,
             failed_writes,
+            bursts: 0,
             failed_reads,
             failed_flushes,
             lies: 0,
             slow_reads: false,
             images: false,
         }
+    }
+
+    /// In bursts moves fail, too, and may leave copies on the device. A tombstone without a sequence names one place, and
+    /// does not keep the other copy dead if power is lost before that one's segment has ended.
+    fn forgets_twins(&self) -> bool {
+        self.is_cache() && self.lies == 0 && self.bursts == 0
     }
 
     pub(super) fn is_cache(&self) -> bool {
@@ -69,6 +78,7 @@ pub(super) struct Tally {
     pub(super) twins: u64,
     pub(super) images: u64,
     pub(super) held_back: u64,
+    pub(super) bursts: u64,
 }
 
 impl Tally {
@@ -88,6 +98,7 @@ impl Tally {
         self.twins += other.twins;
         self.images += other.images;
         self.held_back += other.held_back;
+        self.bursts += other.bursts;
     }
 }
 
@@ -113,9 +124,13 @@ pub(super) struct World {
     pub(super) copy: Option<Copy>,
     pub(super) tally: Tally,
     pub(super) now_us: u64,
+    /// Steps until writes succeed again.
+    pub(super) burst_left: u64,
 }
 
 const STEPS: u64 = 900;
+/// Most steps of a burst of failed writes.
+const BURST_STEPS_MAX: u64 = 300;
 
 impl World {
     pub(super) fn new(seed: u64, plan: Plan) -> Self {
@@ -156,6 +171,7 @@ impl World {
             copy: None,
             tally: Tally::default(),
             now_us: 0,
+            burst_left: 0,
         }
     }
 
@@ -163,22 +179,29 @@ impl World {
         for _ in 0..STEPS {
             self.step()?;
         }
+        if self.plan.bursts > 0 {
+            self.burst(0);
+            self.end_reads()?;
+            self.quiesce()?;
+            self.write_all_again()?;
+        }
         self.quiesce()?;
         for key in self.model.keys() {
             self.begin_read(key);
         }
-        while !self.lookups.is_empty() {
-            self.end_read(0)?;
-        }
+        self.end_reads()?;
         self.take_counters();
         Ok(self.tally)
     }
 
     fn step(&mut self) -> Result<(), String> {
         self.now_us += 1000;
+        if self.plan.bursts > 0 {
+            self.go_on_with_bursts();
+        }
         let key = self.random.random_range(0..self.keys);
         match self.random.random_range(0..1000) {
-            0..500 => self.put(key),
+            0..500 => drop(self.put(key)),
             500..600 => self.delete(key),
             600..750 => self.begin_read(key),
             750..830 => self.log.flush(),
@@ -186,7 +209,7 @@ impl World {
             850..858 if self.plan.lies + self.plan.failed_reads == 0 => self.crash()?,
             860..862 => self.empty_all(),
             862..870 if self.plan.images => self.begin_copy(),
-            870..910 if self.plan.is_cache() && self.plan.lies == 0 => self.forget_twin(key),
+            870..910 if self.plan.forgets_twins() => self.forget_twin(key),
             _ => {}
         }
         if !self.lookups.is_empty() && self.random.random_bool(if self.plan.slow_reads { 0.02 } else { 0.3 })
@@ -200,6 +223,43 @@ impl World {
         self.copy_some()?;
         // Nothing but a restart helps then.
         if self.log.is_read_only() { self.crash() } else { Ok(()) }
+    }
+
+    fn go_on_with_bursts(&mut self) {
+        if self.burst_left > 0 {
+            self.burst(self.burst_left - 1);
+        } else if self.random.random_range(0..1000) < self.plan.bursts {
+            let steps = self.random.random_range(1..=BURST_STEPS_MAX);
+            self.burst(steps);
+            self.tally.bursts += 1;
+        }
+    }
+
+    fn burst(&mut self, steps: u64) {
+        self.burst_left = steps;
+        self.disk.full_from = (steps > 0).then(|| self.superblock.layout.segment_at(0) as usize);
+    }
+
+    /// After bursts, the log takes writes as it did before.
+    fn write_all_again(&mut self) -> Result<(), String> {
+        for key in 0..self.keys {
+            let mut polls = 0..10_000;
+            while self.put(key) == Err(Refusal::Busy) {
+                self.now_us += 1000;
+                self.drive();
+                if polls.next().is_none() {
+                    return Err(format!("no write after a burst: {:?}, {:?}", self.log.usage(), self.log));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_reads(&mut self) -> Result<(), String> {
+        while !self.lookups.is_empty() {
+            self.end_read(0)?;
+        }
+        Ok(())
     }
 
     /// Some work, and the news of it.

@@ -183,10 +183,9 @@ impl Keeper {
 
     /// Appends what failed once more. A cache gives the items up instead.
     pub(super) fn append_again(&mut self) -> bool {
-        let mut did = false;
-        while let Some(&token) = self.flights.failed.front() {
+        let (mut did, mut waiting) = (false, VecDeque::new());
+        while let Some(token) = self.flights.failed.pop_front() {
             let Some(flight) = self.flights.flights.get(&token) else {
-                self.flights.failed.pop_front();
                 self.log.answered();
                 continue;
             };
@@ -204,17 +203,22 @@ impl Keeper {
             let is_over = match appended {
                 Ok(is_on_its_way) => !is_on_its_way,
                 Err(Refusal::TooLarge { .. }) => true,
-                Err(_) => break,
+                Err(_) => {
+                    waiting.push_back(token);
+                    // The copies of a cache need no room, and are given up before their segment is used again.
+                    if self.tier.options.is_lossless { break } else { continue }
+                }
             };
             if is_over {
                 self.flights.end(token);
                 self.flights.given_up += u64::from(is_copy);
             }
-            self.flights.failed.pop_front();
             self.log.answered();
             self.counts.appends_again += u64::from(!is_over);
             did = true;
         }
+        waiting.append(&mut self.flights.failed);
+        self.flights.failed = waiting;
         if did {
             // Someone may wait for them.
             self.flush();

@@ -1,6 +1,6 @@
 //! The log's work on its way to the device.
 
-use minos_device::{Completion, Lane, Request};
+use minos_device::{Completion, Error, Lane, Request};
 use minos_flash::{DeviceFailed, Outcome, Work, WorkId};
 use std::{collections::VecDeque, io, time::Duration};
 
@@ -83,5 +83,9 @@ fn give(completion: Completion, f: impl FnOnce(WorkId, Outcome<'_>)) {
     let Completion { tag, buffer, result } = completion;
     // A flush or a write has no bytes to return; the log does not look at them.
     let bytes = buffer.as_deref().unwrap_or_default();
-    f(WorkId(tag), result.map(|()| bytes).map_err(|_| DeviceFailed));
+    let failed = |error| match error {
+        Error::NoSpace => DeviceFailed::NoSpace,
+        _ => DeviceFailed::Broken,
+    };
+    f(WorkId(tag), result.map(|()| bytes).map_err(failed));
 }

@@ -6,6 +6,7 @@ mod graves;
 mod group;
 mod hands;
 mod image;
+mod tell;
 mod walk;
 
 use crate::{
@@ -24,6 +25,7 @@ use minos_base::Seconds;
 use minos_device::Lane;
 use minos_flash::{Event, Log, Tombstone};
 use std::{fmt, io, sync::Arc, time::Duration};
+use tell::Teller;
 use walk::Behind;
 
 /// Longest sleep of a keeper to whom nobody calls: the scrubber goes on then.
@@ -72,6 +74,7 @@ pub struct Keeper {
     /// Requests were served in this turn, or given up.
     synced: bool,
     counts: KeeperCounts,
+    teller: Teller,
 }
 
 impl fmt::Debug for Keeper {
@@ -109,7 +112,12 @@ impl Keeper {
             behind: Behind::No,
             synced: false,
             counts: KeeperCounts::default(),
+            teller: Teller::default(),
         };
+        let bad = keeper.log.bad_segments();
+        if bad > 0 {
+            tracing::warn!(bad, "the device failed in segments of flash before: they are not used any more");
+        }
         if keeper.tier.options.holds_deaths() {
             keeper.log.groups(0, 0);
         }
@@ -151,6 +159,7 @@ impl Keeper {
         self.commit_if_due(now);
         did |= self.hand_out(now)?;
         did |= self.take_events();
+        self.teller.tell(now.us, &self.log.counters());
         self.tier.kept.add(&std::mem::take(&mut self.counts));
         let tombstones = self.graves.len() + self.group.graves.len();
         self.tier.publish_room(&self.log, (self.flights.bytes() as u64, tombstones));
@@ -219,6 +228,7 @@ impl Keeper {
                 Event::LostNameless { records } => self.counts.lost += records,
                 Event::Emptied => self.emptied(),
                 Event::ReadOnly => {
+                    tracing::error!("flash failed at a flush or the journal: nothing more is written there");
                     self.tier.syncs.end();
                     self.synced = true;
                 }
