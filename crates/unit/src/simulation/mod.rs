@@ -331,7 +331,7 @@ fn control_without_the_fence_a_memory_is_read_that_its_owner_has_lost() {
     let base = followed_afar(Loss::Never);
     let plan = Plan { kills: 0, memory_losses: 12, moves: 6, coordinator_kills: 0, ..base };
     // It is rare: the seeds before find nothing.
-    must_fail_from(1100, plan, Safeguard::Fence);
+    must_fail_from(7700, plan, Safeguard::Fence);
 }
 
 #[test]
