@@ -302,6 +302,7 @@ fn a_server_without_a_list_by_hash_gives_its_other_one() {
                             "key=old exp=-1 la=1 cas=1 fetch=no cls=1 size=9\r\nEND\r\n"
                         }
                         "lru_crawler metadump hash" => "BADCLASS invalid class id\r\n",
+                        "stats flash" | "stats rack" => "ERROR\r\n",
                         "mg old f t c v" => "VA 1 f0 t-1\r\nv\r\n",
                         _ => panic!("{line}"),
                     };

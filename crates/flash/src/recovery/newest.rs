@@ -59,8 +59,10 @@ struct Part {
 struct Losers {
     /// Items that the record which dropped them does not name.
     unnamed: Vec<Loser>,
-    /// The lives that dropped records name.
-    named: Vec<(KeyHash, Life)>,
+    /// The lives that dropped records name, and the highest sequence that each keeps dead.
+    named: Vec<(KeyHash, Life, u64)>,
+    /// Further copies of a record.
+    copies: Vec<Loser>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -72,15 +74,16 @@ struct Loser {
 
 impl Losers {
     fn add(&mut self, loser: &Winner, winner: &Winner) {
-        if loser.replaces != Life::NONE {
-            self.named.push((loser.hash, loser.replaces));
-        }
         let is_item = loser.length.is_some();
-        // Copies of one record are known; what lies in one segment ends with it.
-        let is_known = loser.sequence == winner.sequence || winner.names(loser.life);
-        if is_item && !is_known {
+        if loser.replaces != Life::NONE {
+            self.named.push((loser.hash, loser.replaces, loser.sequence.saturating_sub(is_item.into())));
+        }
+        // What lies in one segment ends with it.
+        if is_item && !winner.names(loser.life) {
             let Winner { hash, sequence, page, life, .. } = *loser;
-            self.unnamed.push(Loser { hash, sequence, place: (page, life) });
+            let is_copy = sequence == winner.sequence;
+            let list = if is_copy { &mut self.copies } else { &mut self.unnamed };
+            list.push(Loser { hash, sequence, place: (page, life) });
         }
     }
 }
@@ -212,23 +215,35 @@ impl Winners {
             }
         }
         self.bury_all_copies(log);
-        self.unnamed().for_each(|loser| log.bury_copy(loser.hash, loser.sequence, loser.place.1));
+        self.dead_copies()
+            .chain(self.unnamed())
+            .for_each(|loser| log.bury_copy(loser.hash, loser.sequence, loser.place.1));
+    }
+
+    /// Dead copies that nothing keeps dead but the newest record of their hash, which does not know of them. Of an append that
+    /// failed twice there are two, in segments that end soon, and that of the newest record may be the first of these.
+    fn dead_copies(&self) -> impl Iterator<Item = &Loser> {
+        self.0.losers.copies.iter().filter(|copy| {
+            let is_dead = |winner: &Winner| winner.sequence > copy.sequence || winner.length.is_none();
+            self.winner(copy.hash).is_some_and(|winner| is_dead(winner) && !winner.names(copy.place.1))
+        })
     }
 
     /// Dead items that nothing keeps dead but the newest record of their hash, which does not know of them.
     fn unnamed(&self) -> impl Iterator<Item = &Loser> {
-        let Losers { unnamed, named } = &self.0.losers;
-        let mut sought: HashMap<u64, Vec<Life>, BuildHasherDefault<Mixed>> =
+        let Losers { unnamed, named, .. } = &self.0.losers;
+        let mut sought: HashMap<u64, Vec<(Life, u64)>, BuildHasherDefault<Mixed>> =
             unnamed.iter().map(|loser| (loser.hash.0, Vec::new())).collect();
         if !sought.is_empty() {
-            for (hash, life) in named {
-                sought.entry(hash.0).and_modify(|lives| lives.push(*life));
+            for &(hash, life, sequence) in named {
+                sought.entry(hash.0).and_modify(|names| names.push((life, sequence)));
             }
         }
         unnamed.iter().filter(move |loser| {
             let life = loser.place.1;
             let by_winner = || self.winner(loser.hash).is_some_and(|winner| winner.names(life));
-            let by_other = || sought.get(&loser.hash.0).is_some_and(|lives| lives.contains(&life));
+            let is_name = |name: &(Life, u64)| name.0 == life && name.1 >= loser.sequence;
+            let by_other = || sought.get(&loser.hash.0).is_some_and(|names| names.iter().any(is_name));
             let is_alike = |hashes: &Vec<KeyHash>| hashes.iter().any(|&it| may_look_alike(loser.hash, it));
             let by_place = || self.0.buried.get(&loser.place).is_some_and(is_alike);
             !by_other() && !by_winner() && !by_place()
@@ -313,7 +328,10 @@ mod tests {
         };
         let tombstone = Found { length: None, ..item(9, 2) };
         // The unnamed ones are those of the lives at the end.
-        let cases: [(&[Found], &[u32]); 5] = [
+        // A record keeps dead what is older than itself, also of its own segment.
+        let within = |sequence| Found { sequence, ..item(5, 5) };
+        let cases: [(&[Found], &[u32]); 6] = [
+            (&[within(4), within(5), item(6, 6)], &[5]),
             (&[item(1, 0), item(2, 1), item(3, 2), item(4, 3)], &[]),
             (&[item(1, 0), item(2, 0), item(3, 2), item(4, 3)], &[1]),
             (&[item(1, 0), item(2, 1), item(3, 0), item(4, 0)], &[2, 3]),
@@ -341,6 +359,33 @@ mod tests {
                     assert_eq!(lives, expected, "{found:?}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_copy_of_which_what_killed_it_does_not_know_is_found() {
+        let item = |sequence, life: u32| Found {
+            hash: KeyHash(0x77),
+            sequence,
+            expiry: 0,
+            buries: None,
+            page: life,
+            length: Some(RoughLength::of(100, 1)),
+            life: Life(life),
+            replaces: Life(life),
+            is_leaving: true,
+        };
+        let unknown = |found: &[Found]| {
+            let mut newest = Newest::default();
+            found.iter().for_each(|found| newest.add(found));
+            let winners = newest.decide();
+            let losers = winners.dead_copies().chain(winners.unnamed());
+            losers.map(|loser| loser.place.1.0).collect::<Vec<_>>()
+        };
+        let (one, other, newer) = (item(5, 1), item(5, 2), item(6, 2));
+        assert_eq!(unknown(&[one, other]), [], "it lives");
+        for found in [[one, other, newer], [other, one, newer], [other, newer, one], [newer, one, other]] {
+            assert_eq!(unknown(&found), [1], "{found:?}");
         }
     }
 
