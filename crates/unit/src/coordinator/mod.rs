@@ -123,6 +123,9 @@ pub enum Effect {
     /// End: the node knows a directory of this later epoch. It was kept before it was published, so that this coordinator's
     /// is older, or of another rack.
     Outdated(ServerId, Epoch),
+    /// Tell the operators: the memory of the node is of this later epoch, and others have gone by this directory for longer than a
+    /// lease. It gets none.
+    Stale(ServerId, Epoch),
 }
 
 /// A node's state, for its operators.
@@ -461,7 +464,10 @@ impl Coordinator {
     fn on_report(&mut self, now_us: u64, mut report: Report, effects: &mut Vec<Effect>) {
         let later = report.epoch.max(report.kept);
         if later > self.directory.epoch() {
-            return effects.push(Effect::Outdated(report.node, later));
+            // One node that was forgotten when all began anew ends no rack.
+            let is_first = self.peers.is_empty() || now_us < self.quiet_until_us;
+            let effect = if is_first { Effect::Outdated } else { Effect::Stale };
+            return effects.push(effect(report.node, later));
         }
         for list in [&mut report.lacking, &mut report.withdrawn] {
             list.sort_unstable();

@@ -23,6 +23,7 @@ struct Rack {
     told: Vec<ServerId>,
     /// The nodes that know a later directory, with its epoch.
     later: Vec<(ServerId, Epoch)>,
+    stale: Vec<(ServerId, Epoch)>,
     /// A micro-shard of which all ask, while the lower half of the nodes is busier.
     hot: Option<MicroShard>,
 }
@@ -48,6 +49,7 @@ impl Rack {
             orders: BTreeMap::new(),
             told: Vec::new(),
             later: Vec::new(),
+            stale: Vec::new(),
             hot: None,
         }
     }
@@ -65,6 +67,7 @@ impl Rack {
                         self.orders.insert(id, orders);
                     }
                     Effect::Outdated(id, epoch) => self.later.push((id, epoch)),
+                    Effect::Stale(id, epoch) => self.stale.push((id, epoch)),
                 }
             }
         }
@@ -398,6 +401,20 @@ fn a_node_that_knows_a_later_directory_gets_no_lease_and_is_told_of() {
     assert!(rack.orders.is_empty());
     rack.handle(Input::Report(Report { kept: epoch, ..plain_report(4, 1, epoch) }));
     assert_eq!((rack.later.len(), rack.orders[&ServerId(0)].lease), (3, Some(1)));
+}
+
+#[test]
+fn a_node_with_memory_of_another_rack_ends_none_that_runs() {
+    let mut rack = Rack::new(2, POLICY);
+    rack.now_us = terms().honoured_us();
+    let stale = |epoch| Report { node: ServerId(1), kept: epoch, ..plain_report(1, 1, 0) };
+    rack.handle(Input::Report(stale(7)));
+    assert_eq!((rack.later.len(), rack.stale.len()), (1, 0), "nobody goes by the directory");
+    rack.handle(Input::Report(plain_report(1, 1, 0)));
+    rack.orders.clear();
+    rack.handle(Input::Report(stale(8)));
+    assert_eq!((rack.later.len(), &rack.stale[..]), (1, &[(ServerId(1), 8)][..]));
+    assert!(rack.orders.is_empty());
 }
 
 /// One that has not reported may say that the rack is older than its directory.

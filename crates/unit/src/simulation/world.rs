@@ -476,7 +476,9 @@ impl World {
                 control::Effect::Send(id, orders) => {
                     self.send(Party::Coordinator, Party::Node(id), Body::Orders(orders));
                 }
-                control::Effect::Outdated(id, epoch) => panic!("node {} has an epoch {epoch}", id.0),
+                control::Effect::Outdated(id, epoch) | control::Effect::Stale(id, epoch) => {
+                    panic!("node {} has an epoch {epoch}", id.0)
+                }
             }
         }
     }

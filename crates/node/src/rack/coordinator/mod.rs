@@ -179,6 +179,8 @@ struct Leading {
     leased: BTreeSet<ServerId>,
     /// Answers to operators that are true once the directory of an epoch is kept.
     answers: Vec<(Epoch, Sender<String>, String)>,
+    /// For the log of nodes that get no lease.
+    stale: Seldom,
 }
 
 /// A process that leads or stands by.
@@ -533,8 +535,8 @@ impl Process {
             None => coordinator,
         };
         let (rack, streams, zero) = (config.rack.clone(), HashMap::new(), Instant::now());
-        let (leased, answers) = (BTreeSet::new(), Vec::new());
-        self.leading = Some(Leading { rack, reign, coordinator, streams, zero, leased, answers });
+        let (leased, answers, stale) = (BTreeSet::new(), Vec::new(), Seldom::new(LINE_EVERY));
+        self.leading = Some(Leading { rack, reign, coordinator, streams, zero, leased, answers, stale });
         self.leader = None;
         self.led.store(micro_shards, Relaxed);
         Ok(())
@@ -625,9 +627,22 @@ impl Leading {
                 Effect::Outdated(node, later) => {
                     return Err(Outdated { epoch: self.coordinator.directory().epoch(), node, later });
                 }
+                Effect::Stale(node, later) => self.tell_of_stale(node, later),
             }
         }
         Ok(())
+    }
+
+    fn tell_of_stale(&mut self, node: ServerId, later: Epoch) {
+        if let Some(times) = self.stale.happened(Instant::now()) {
+            tracing::error!(
+                node = node.0,
+                later,
+                times,
+                "a node gets no lease: its memory is of a later epoch, from before the rack began anew, or of another one; \
+                 remove it"
+            );
+        }
     }
 
     /// Sends orders. A stream that does not take them ends; its node calls again.
