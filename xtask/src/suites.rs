@@ -24,6 +24,17 @@ const UNSAFE_CRATES: &[&str] =
     &["-pminos-sync", "-pminos-region", "-pminos-engine", "-pminos-device", "-pminos-net"];
 /// In the names of tests that would touch gigabytes of what a sanitizer keeps beside the memory.
 const HUGE_TESTS: &str = "65536";
+/// In the names of tests that take half of the sanitizers' time, and run under them at night only.
+const NIGHTLY_TESTS: &[&str] = &[
+    // One thread, or several that a model takes steps for.
+    "model::",
+    "remote::tests",
+    "chains::",
+    "a_reader_survives_any_damage",
+    // Threads that read as those of other tests do.
+    "crcw_readers_of_an_lru",
+    "read_only_readers_of_a_store",
+];
 /// The server's tests that need nothing but the server. Named within the workspace, because with `-p` dependencies
 /// would have other features, and be built once more.
 const SERVER_TESTS: [&str; 9] = [
@@ -153,8 +164,18 @@ impl Control {
     }
 }
 
-/// Data races. The standard library is not built for it, so its own hand-overs are named as harmless.
+/// The arguments that leave out tests with one of these in their names.
+fn skip<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    names.iter().flat_map(|name| ["--skip", name]).collect()
+}
+
+/// Data races, without [`NIGHTLY_TESTS`].
 pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
+    tsan_without(NIGHTLY_TESTS, totals)
+}
+
+/// The standard library is not built for it, so its own hand-overs are named as harmless.
+fn tsan_without(left_out: &[&str], totals: &mut Totals) -> anyhow::Result<()> {
     let options = tsan_options()?;
     let tests = |arguments: &[&str]| {
         let mut command = TSAN.cargo(&[&["test"], TSAN.crates, arguments].concat());
@@ -175,8 +196,7 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
         "tiered::tests::an_",
         "snapshot::target",
     ];
-    let skipped: Vec<_> = skipped.into_iter().flat_map(|name| ["--skip", name]).collect();
-    let one_by_one = [&["--", "--test-threads=1"], &skipped[..]].concat();
+    let one_by_one = [&["--", "--test-threads=1"], &skip(&skipped)[..], &skip(left_out)].concat();
     let units = ["--lib", "--test", "lanes", "--test", "threads"];
     let both = [&units[..], &["--test", "stress"]].map(|which| tests(&[which, &one_by_one].concat()));
     run_tests_at_once(both, totals, &mut io::stdout())?;
@@ -189,7 +209,7 @@ pub(crate) fn tsan(totals: &mut Totals) -> anyhow::Result<()> {
 
 /// Those of the crates, and those of the server.
 pub(crate) fn tsan_and_server(totals: &mut Totals) -> anyhow::Result<()> {
-    let of_crates = tsan(totals);
+    let of_crates = tsan_without(&[], totals);
     let mut tests = TSAN.server_tests();
     TSAN.test_server(of_crates, tests.env("TSAN_OPTIONS", tsan_options()?), totals)
 }
@@ -274,14 +294,18 @@ fn suppressions() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// Accesses out of bounds and after the end of what was accessed.
+/// Accesses out of bounds and after the end of what was accessed, without [`NIGHTLY_TESTS`].
 pub(crate) fn asan(totals: &mut Totals) -> anyhow::Result<()> {
-    run_tests(ASAN.crates().args(["--", "--skip", HUGE_TESTS]), totals)
+    asan_without(NIGHTLY_TESTS, totals)
+}
+
+fn asan_without(left_out: &[&str], totals: &mut Totals) -> anyhow::Result<()> {
+    run_tests(ASAN.crates().args(["--", "--skip", HUGE_TESTS]).args(skip(left_out)), totals)
 }
 
 /// Those in the crates, and those in the server.
 pub(crate) fn asan_and_server(totals: &mut Totals) -> anyhow::Result<()> {
-    let of_crates = asan(totals);
+    let of_crates = asan_without(&[], totals);
     ASAN.test_server(of_crates, &mut ASAN.server_tests(), totals)
 }
 

@@ -188,14 +188,14 @@ const NIGHTLY_PARTS: [Part; 7] = [
     },
     Part {
         name: "tsan",
-        shows: "data races, also in the server",
+        shows: "data races, also in the server and in tests that take long",
         repeat: "cargo xtask tsan",
         builds: Some("target/tsan"),
         run: suites::tsan_and_server,
     },
     Part {
         name: "asan",
-        shows: "accesses out of bounds, also in the server",
+        shows: "accesses out of bounds, also in the server and in tests that take long",
         repeat: "cargo xtask asan",
         builds: Some("target/asan"),
         run: suites::asan_and_server,
