@@ -489,3 +489,51 @@ fn changes_need_the_token_and_reads_do_not() {
     assert_eq!(get(admin, "/dispatch")["dispatch"], "size-aware");
     assert!(common::refusal(&["--admin=0.0.0.0:1"]).contains("--admin-token-file"));
 }
+
+/// A server under these limits on descriptors, soft and hard, and its admin endpoint.
+fn start_limited(limits: [u32; 2], options: &[&str]) -> (Server, SocketAddr) {
+    let [soft, hard] = limits;
+    let script = format!("ulimit -Sn {soft}; ulimit -Hn {hard}; exec \"$0\" \"$@\"");
+    let server = Server::start("/bin/sh".as_ref(), |port, _| {
+        let memcached = format!("--memcached=127.0.0.1:{port}");
+        let fixed = ["-c", &script, env!("CARGO_BIN_EXE_minos"), "serve", &memcached, "--admin=127.0.0.1:0"];
+        fixed.iter().chain(options).map(|text| (*text).to_owned()).collect()
+    });
+    let server = server.unwrap_or_else(|error| panic!("{error}"));
+    let address = admin_address(&server).parse().expect("an IP address");
+    (server, address)
+}
+
+/// Clients that are served, until one is told that there are too many.
+fn fill(server: &Server) -> Vec<minos_testkit::Client> {
+    let mut clients = Vec::new();
+    loop {
+        let mut client = connect(server);
+        match client.ask("version").unwrap() {
+            text if text.starts_with("VERSION") => clients.push(client),
+            text => {
+                assert_eq!(text, "ERROR Too many open connections");
+                return clients;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_soft_limit_on_descriptors_is_raised() {
+    let options = ["--workers=2", "--memory=64m", "--max-connections=100"];
+    let (server, admin) = start_limited([64, 1000], &options);
+    assert_eq!(fill(&server).len(), 100);
+    assert!(!server.log().contains("no room for"), "{}", server.log());
+    assert_eq!(request(admin, "GET", "/healthz", "").0, 200);
+}
+
+#[test]
+fn clients_leave_descriptors_to_those_who_ask_for_health() {
+    let (server, admin) = start_limited([200, 200], &["--workers=2", "--memory=64m"]);
+    assert!(server.log().contains("has no room for --max-connections 1024"), "{}", server.log());
+    let clients = fill(&server);
+    let stats = get(admin, "/stats/settings");
+    assert_eq!(stats["maxconns"].to_string().trim_matches('"'), clients.len().to_string(), "{stats}");
+    assert!(clients.len() > 20, "{}", clients.len());
+}

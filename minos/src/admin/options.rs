@@ -83,6 +83,11 @@ impl std::error::Error for ParseAdminError {}
 const CONNECTIONS_MAX: usize = 1024;
 
 impl AdminOptions {
+    /// Connections to the endpoint at a time; none without one.
+    pub(crate) fn connections(&self) -> usize {
+        self.admin.as_ref().map_or(0, |_| self.admin_connections)
+    }
+
     /// Checks the values; an error names the option.
     pub(super) fn check(&self) -> anyhow::Result<()> {
         let connections = self.admin_connections;

@@ -3,6 +3,7 @@
 mod available;
 mod config_file;
 mod confine;
+mod descriptors;
 mod dpdk;
 mod fabric;
 mod flash;
@@ -20,6 +21,7 @@ mod watch;
 
 use std::{io::Write, sync::Arc};
 
+use anyhow::Context as _;
 use minos_engine::{
     Access, CacheMode, Crcw, Crew, Engine, Erew, Mode, StoreConfig, StoreMode, position::Wide,
 };
@@ -42,6 +44,7 @@ use values::EngineKind;
 /// Starts a server and serves until a signal or a client asks it to stop.
 pub(crate) fn run(options: &ServeOptions, verbosity: Arc<Verbosity>) -> anyhow::Result<()> {
     signals::ignore_early()?;
+    descriptors::raise_limit();
     let mut options = match &options.config {
         // The arguments after `minos serve` are parsed again, together with the file.
         Some(path) => config_file::merged(path, &std::env::args_os().skip(2).collect::<Vec<_>>())?,
@@ -145,13 +148,17 @@ fn serve_until_stopped(
     let admin = Reserved::take(&options.admin, config.tls.as_ref().map(|tls| &tls.acceptor))?;
     let admin_address = admin.as_ref().map(|admin| admin.address().to_string());
     config.store_settings.extend(admin_address.clone().map(|address| ("admin", address)));
+    let handshakes = config.tls.as_ref().map_or(0, |tls| tls.handshakes_max);
     let server = start(config)?;
+    let reserved = handshakes + options.admin.connections();
+    descriptors::fit_connections(&server.operator(), options.max_connections, reserved)?;
     let heeding = Heeding::begin(signals, &server, (reload, upgrade))?;
     // It holds a reference to the store, and ends with this function.
     let _admin = admin.map(|admin| admin.serve(server.operator())).transpose()?;
     // Before the line for which scripts wait.
     options.security.confine(options.flash.flash.is_some())?;
-    announce(&server, options, admin_address.as_deref())?;
+    announce(&server, options, admin_address.as_deref())
+        .context("the addresses cannot be printed to standard output")?;
     upgrade::tell_unused();
     server.join()?;
     Ok(heeding)
