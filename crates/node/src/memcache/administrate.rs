@@ -12,7 +12,7 @@ use super::{
     answer::Answer,
     session::{Executed, MemcacheSession, Unread},
 };
-use crate::ops::{self, Context, Fetch, Next, Placement, Prefixes};
+use crate::ops::{self, Context, Fetch, Next, Placement};
 use crate::rack::Flushing;
 
 /// Buckets of which items are listed in one step.
@@ -54,9 +54,7 @@ pub(super) fn execute<M: Mode, P: Placement>(
             tx.extend_from_slice(if group == StatsGroup::Reset { text::RESET } else { text::END });
             text::NOTHING
         }
-        Request::StatsDetail(detail) => {
-            cx.admin.prefixes().map_or(text::ERROR, |prefixes| stats_detail(prefixes, detail, tx))
-        }
+        Request::StatsDetail(detail) => stats_detail(cx, detail, tx),
         Request::Version => {
             compose::version(tx);
             text::NOTHING
@@ -171,17 +169,20 @@ fn shutdown<M: Mode, P>(cx: &Context<'_, M, P>, mode: ShutdownMode, tx: &mut Vec
 }
 
 /// Executes `stats detail`; returns the end of the reply.
-fn stats_detail(prefixes: &Prefixes, detail: StatsDetail, tx: &mut Vec<u8>) -> &'static [u8] {
-    match detail {
-        StatsDetail::On | StatsDetail::Off => {
-            prefixes.turn(detail == StatsDetail::On);
-            text::OK
-        }
-        StatsDetail::Dump => {
+fn stats_detail<M: Mode, P>(
+    cx: &mut Context<'_, M, P>,
+    detail: StatsDetail,
+    tx: &mut Vec<u8>,
+) -> &'static [u8] {
+    match (detail, cx.admin.prefixes()) {
+        (StatsDetail::Dump, Some(prefixes)) => {
             prefixes.tell(|prefix, counts| {
                 compose::prefix(tx, prefix, [counts.gets, counts.hits, counts.sets, counts.deletes]);
             });
             text::END
         }
+        (StatsDetail::Dump, None) => text::ERROR,
+        _ if cx.turn_prefixes(detail == StatsDetail::On) => text::OK,
+        _ => text::ERROR,
     }
 }

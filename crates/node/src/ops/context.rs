@@ -221,6 +221,14 @@ impl<M: Mode, P: Placement> Context<'_, M, P> {
 }
 
 impl<M: Mode, P> Context<'_, M, P> {
+    /// From the next command on, counts commands by prefix or no more; false if nobody can.
+    pub(crate) fn turn_prefixes(&mut self, is_on: bool) -> bool {
+        let prefixes = self.admin.prefixes();
+        prefixes.inspect(|prefixes| prefixes.turn(is_on));
+        self.prefixes = prefixes.and_then(Prefixes::enabled);
+        prefixes.is_some()
+    }
+
     /// Notes that a key is about to be changed, in case its micro-shard is on its way to another node.
     #[inline]
     pub(crate) fn note_change(&self, hash: KeyHash, key: &[u8]) {

@@ -143,7 +143,7 @@ fn without_key<M: Mode, P: Placement>(
     Executed::DONE
 }
 
-fn stats_detail<M: Mode, P>(cx: &Context<'_, M, P>, detail: StatsDetail, reply: Reply, tx: &mut Vec<u8>) {
+fn stats_detail<M: Mode, P>(cx: &mut Context<'_, M, P>, detail: StatsDetail, reply: Reply, tx: &mut Vec<u8>) {
     let Some(prefixes) = cx.admin.prefixes() else { return compose::error(tx, reply, Status::NotFound) };
     if detail == StatsDetail::Dump {
         let mut lines = Vec::new();
@@ -153,7 +153,7 @@ fn stats_detail<M: Mode, P>(cx: &Context<'_, M, P>, detail: StatsDetail, reply: 
         lines.extend_from_slice(text::END);
         compose::stat(tx, reply, "detailed", &String::from_utf8_lossy(&lines));
     } else {
-        prefixes.turn(detail == StatsDetail::On);
+        cx.turn_prefixes(detail == StatsDetail::On);
     }
     compose::done(tx, reply, 0, &[]);
 }

@@ -373,6 +373,11 @@ fn stats_detail_counts_by_prefix() {
             ),
             ("stats reset", "RESET|"),
             ("stats detail dump", "END|"),
+            // Also if all come at once.
+            (
+                "stats detail on\r\nget foo:0\r\nstats detail off\r\nget bar:0\r\nstats detail dump",
+                "OK|END|OK|END|PREFIX foo get 1 hit 0 set 0 del 0|END|",
+            ),
         ],
     );
 }
