@@ -1,6 +1,9 @@
 //! Commands about the connection: PING, ECHO, HELLO, AUTH, QUIT, RESET, SELECT, and CLIENT.
 
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Cow,
+    time::{Duration, Instant},
+};
 
 use minos_engine::Mode;
 use minos_proto::resp::{Flag, Id, Version, compose, integer};
@@ -415,8 +418,8 @@ fn kill<M: Mode, P>(
         let mut numbers = Vec::new();
         from = cx.admin.list_clients(at, CLIENTS_AT_ONCE, &mut |client| {
             let is_doomed = doomed.number.is_none_or(|number| number == client.number)
-                && doomed.peer.is_none_or(|peer| peer == client.peer.as_bytes())
-                && doomed.local.is_none_or(|local| local == client.local.as_bytes())
+                && doomed.peer.is_none_or(|peer| peer == addresses(client)[0].as_bytes())
+                && doomed.local.is_none_or(|local| local == addresses(client)[1].as_bytes())
                 && doomed.user.is_none_or(|user| client.user.is_some_and(|name| name.as_bytes() == user));
             let is_spared = doomed.skips_own && client.number == session.id;
             numbers.extend((is_doomed && !is_spared).then_some(client.number));
@@ -475,17 +478,33 @@ fn is_normal(kind: &[u8]) -> Result<bool, Failure> {
     }
 }
 
+/// The path of the Unix socket by which a client came.
+fn path<'a>(client: &Client<'a>) -> Option<&'a str> {
+    client.local.strip_prefix("unix:")
+}
+
+/// The client's address and the server's, as Redis writes them: with a Unix socket both are its path.
+fn addresses<'a>(client: &Client<'a>) -> [Cow<'a, str>; 2] {
+    match path(client) {
+        Some(path) => [(); 2].map(|()| format!("{path}:0").into()),
+        None => [client.peer.into(), client.local.into()],
+    }
+}
+
 /// Appends the line for a connection; that of the asking one has what only itself knows.
 pub(super) fn tell(client: &Client<'_>, session: &RespSession, text: &mut String) {
     use std::fmt::Write as _;
-    let Client { number, descriptor, peer, local, name, user, age_s, idle_s } = client;
+    let Client { number, descriptor, name, user, age_s, idle_s, .. } = client;
+    let [peer, local] = addresses(client);
     let resp = if session.version == Version::Two { 2 } else { 3 };
     let is_own = *number == session.id;
     let tracked = session.tracked.as_deref().filter(|_| is_own);
     let subscribed = u8::from(is_own && session.is_subscribed);
     let mut letters =
         "P".repeat(usize::from(subscribed)) + &tracked.map(Tracked::letters).unwrap_or_default();
-    if letters.is_empty() {
+    if path(client).is_some() {
+        letters.push('U');
+    } else if letters.is_empty() {
         letters.push('N');
     }
     let redirected = tracked.map_or(-1, Tracked::redirected);
@@ -505,4 +524,30 @@ pub(super) fn tell(client: &Client<'_>, session: &RespSession, text: &mut String
         let _ = write!(text, " resp={resp} lib-name={library} lib-ver={version}");
     }
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_a_unix_socket_both_addresses_are_its_path() {
+        let of = |peer, local| {
+            let (descriptor, age_s, idle_s) = (9, 0, 0);
+            let client = Client { number: 1, descriptor, peer, local, name: "", user: None, age_s, idle_s };
+            let mut text = String::new();
+            tell(&client, &RespSession::relayed(Version::Two), &mut text);
+            text
+        };
+        let line = of("", "unix:/run/minos");
+        assert!(
+            line.contains(" addr=/run/minos:0 laddr=/run/minos:0 ") && line.contains(" flags=U "),
+            "{line}"
+        );
+        let line = of("127.0.0.1:5", "127.0.0.1:6379");
+        assert!(
+            line.contains(" addr=127.0.0.1:5 laddr=127.0.0.1:6379 ") && line.contains(" flags=N "),
+            "{line}"
+        );
+    }
 }
