@@ -23,11 +23,11 @@ pub fn pin_to(cpu: usize) -> io::Result<()> {
 /// Lets the calling thread run on `cpus` alone.
 ///
 /// # Errors
-/// The kernel's error, for instance if none of them is online.
-///
-/// # Panics
-/// If a processor is not below [`CpuSet::MAX_CPU`].
+/// A processor's number is not below [`CpuSet::MAX_CPU`]; or the kernel's error, for instance if none of them is online.
 pub fn bind_to(cpus: &[usize]) -> io::Result<()> {
+    if cpus.iter().any(|&cpu| cpu >= CpuSet::MAX_CPU) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     Ok(sched_setaffinity(None, &set)?)
@@ -46,4 +46,15 @@ pub fn processor_time() -> (Duration, Duration) {
 
 fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_that_no_machine_has_is_refused() {
+        assert_eq!(pin_to(CpuSet::MAX_CPU).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(bind_to(&[0, usize::MAX]).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
 }

@@ -42,6 +42,8 @@ impl SlowArgs {
 pub(super) fn write_tables(out: &mut dyn Write, object: &Map<String, Value>) -> io::Result<()> {
     for (name, value) in object {
         match value.as_array() {
+            // That of the slow requests, if none is slow.
+            None if value.as_u64() == Some(u64::MAX) => writeln!(out, "{name} never")?,
             None => writeln!(out, "{name} {value}")?,
             Some(rows) if rows.is_empty() => writeln!(out, "no {name}")?,
             Some(rows) => write_table(out, rows)?,
@@ -84,6 +86,9 @@ mod tests {
         let mut out = Vec::new();
         write_tables(&mut out, serde_json::from_str::<Value>(text).unwrap().as_object().unwrap()).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "threshold_us 7\nkey  us\nk    1200\n-    3\n");
+        let mut out = Vec::new();
+        write_tables(&mut out, json!({ "threshold_us": u64::MAX }).as_object().unwrap()).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "threshold_us never\n");
         let mut out = Vec::new();
         write_tables(&mut out, json!({ "keys": [] }).as_object().unwrap()).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "no keys\n");

@@ -118,6 +118,8 @@ impl<R: Read> DumpReader<R> {
                 self.check(&sum)?;
                 let expected = u64::from_le_bytes(records);
                 ensure!(expected == self.records, "{} of {expected} records are there", self.records);
+                let behind = (&mut self.file).take(1).read_to_end(&mut Vec::new())?;
+                ensure!(behind == 0, "something follows its end record: each dump needs a file of its own");
                 self.has_ended = true;
                 Ok(None)
             }
@@ -250,6 +252,8 @@ mod tests {
         let mut reader = DumpReader::new(&whole[..whole.len() - 1]).unwrap();
         assert_eq!(reader.next().unwrap(), Some(items));
         assert!(reader.next().unwrap_err().to_string().contains("damaged behind record 3"));
+        // Another dump, too.
+        assert!(read(&[&whole[..], &whole].concat()).is_err() && read(&[&whole[..], &[0]].concat()).is_err());
         for at in (0..whole.len()).filter(|at| !(12..16).contains(at)) {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;

@@ -107,7 +107,7 @@ pub enum StartError {
     #[error("{0} addresses to listen on are too many; at most {LISTENERS_MAX} are allowed")]
     TooManyListeners(usize),
     /// The kernel refused a thread or a descriptor.
-    #[error("cannot start: {0}")]
+    #[error("cannot start")]
     System(#[from] io::Error),
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use minos_base::SizeText;
+use minos_net::allowed_cpus;
 use minos_node::settings::parse_time;
 use minos_workload::{
     Arrivals, DatagramOptions, Pace, Place, QueueBy, RunConfig, Shape, Target, TargetProtocol,
@@ -120,7 +121,7 @@ pub(crate) struct BenchArgs {
     pace: PaceArg,
 
     /// Processors to pin the driver's threads to, in turn.
-    #[arg(long, value_name = "CPU,..", value_delimiter = ',')]
+    #[arg(long, value_name = "CPU,..", value_delimiter = ',', value_parser = parse_cpu)]
     pin: Vec<usize>,
 
     /// Compare every byte of every value (files are always compared).
@@ -382,6 +383,12 @@ impl BenchArgs {
     pub(super) fn is_quiet(&self) -> bool {
         self.json
     }
+}
+
+fn parse_cpu(text: &str) -> Result<usize, String> {
+    let cpu = text.parse().map_err(|error| format!("{error}"))?;
+    let allowed = allowed_cpus();
+    if allowed.contains(&cpu) { Ok(cpu) } else { Err(format!("this process may run on {allowed:?} only")) }
 }
 
 /// Rejects the first of `options` that was given. Each has the reason why it does not go with `target`.

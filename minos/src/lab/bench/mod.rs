@@ -102,15 +102,12 @@ pub(crate) fn fill(config: &RunConfig, workload: &Workload, is_quiet: bool) -> R
         .with_context(|| format!("loading {}", config.target))?;
     drop(line);
     if loaded.errors > 0 {
-        bail!(
-            "{} of {} items were not stored in {} ({}); the largest value has {} bytes, is that more than the \
-             server takes?",
-            loaded.errors,
-            items,
-            config.target,
-            table::kinds(&loaded.errors_by_kind),
-            loaded.value_bytes.max,
+        let (largest, kinds) = (loaded.value_bytes.max, table::kinds(&loaded.errors_by_kind));
+        let hint = table::of_a_rack(&loaded.errors_by_kind).map_or_else(
+            || format!("the largest value has {largest} bytes, is that more than the server takes?"),
+            str::to_owned,
         );
+        bail!("{} of {items} items were not stored in {} ({kinds}); {hint}", loaded.errors, config.target);
     }
     Ok(loaded)
 }

@@ -18,6 +18,7 @@ pub(super) fn report(report: &Report) -> String {
         lines.extend(histogram(&report.latency_us.octaves));
         lines.push(driver_share(report));
     }
+    lines.extend(of_a_rack(&report.errors_by_kind).map(str::to_owned));
     if report.misses * 100 > report.completed {
         lines.push("many keys were not found: store them first with --load".to_owned());
     }
@@ -107,6 +108,13 @@ pub(super) fn load(target: &Target, loaded: &LoadReport) -> String {
         sizes.p90,
         sizes.p99,
         sizes.max
+    )
+}
+
+/// What to do if the server does not own all keys.
+pub(super) fn of_a_rack(errors: &BTreeMap<String, u64>) -> Option<&'static str> {
+    errors.contains_key("not_owner").then_some(
+        "the server is a node of a rack, and minos:// asks it alone: measure the rack by memcached:// or resp://",
     )
 }
 

@@ -270,8 +270,11 @@ impl Setting {
             Kind::Number(number) => {
                 let max = number.max(values);
                 let (min, text) = (number.unit.text(number.min), number.unit.text(max));
-                let allowed =
-                    if max == u64::MAX { format!("{min} or more") } else { format!("{min} to {text}") };
+                let allowed = match (max, number.room) {
+                    (u64::MAX, _) => format!("{min} or more"),
+                    (0, Some((_, remedy))) if number.min > 0 => remedy.to_owned(),
+                    _ => format!("{min} to {text}"),
+                };
                 (allowed, Some(number.unit.metric((number.read)(values))))
             }
             Kind::Word(word) => {
@@ -407,6 +410,14 @@ mod tests {
         for shown in shown(&values).iter().filter(|shown| shown.name != "acl-waiting") {
             assert_eq!(values.with(&[(shown.name, &shown.value)]), Ok(values), "{shown:?}");
         }
+    }
+
+    #[test]
+    fn what_cannot_be_set_shows_no_bounds_but_the_remedy() {
+        let shown = shown(&values());
+        let allowed = |name| shown.iter().find(|shown| shown.name == name).unwrap().allowed.as_str();
+        assert_eq!(allowed("acl-waiting"), "the server has no users; restart it with --acl");
+        assert_eq!(allowed("tls-handshakes"), "1 to 65536");
     }
 
     #[test]
