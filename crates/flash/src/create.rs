@@ -8,7 +8,8 @@ use crate::{
 /// The work that makes an empty table, step by step: the works of a step are independent, a step begins when
 /// the one before is complete.
 ///
-/// The superblock comes last: a table that was not made to the end is none.
+/// The superblock comes last: a table that was not made to the end is none. What is left of it is known as ours by the
+/// marks that come first.
 pub fn create(superblock: &Superblock) -> Vec<Vec<Work>> {
     let layout = superblock.layout;
     let journal = Journal {
@@ -29,6 +30,9 @@ pub fn create(superblock: &Superblock) -> Vec<Vec<Work>> {
         // A journal of an earlier table with this seed is none of this one's.
         first.push(Work::Write { at: layout.journal_at(journal.number + 1, copy), bytes: vec![0; len] });
     }
-    let last = (0..2).map(|copy| Work::Write { at: layout.superblock_at(copy), bytes: superblock.encode() });
-    vec![first, vec![Work::Flush], last.collect(), vec![Work::Flush]]
+    let superblocks = |page: Vec<u8>| {
+        (0..2).map(|copy| Work::Write { at: layout.superblock_at(copy), bytes: page.clone() }).collect()
+    };
+    let (marks, last) = (superblocks(Superblock::unfinished()), superblocks(superblock.encode()));
+    vec![marks, vec![Work::Flush], first, vec![Work::Flush], last, vec![Work::Flush]]
 }

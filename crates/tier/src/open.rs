@@ -25,12 +25,18 @@ use thiserror::Error;
 /// Longest time without any answer of the device.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The contents of a device, as its first pages tell.
+/// Bytes at the beginning and at the end of a device that must be zeros before a table is made. File systems and other
+/// users mark a device there, some of them tens of KiB from its ends.
+const ENDS_BYTES: u64 = 1 << 20;
+/// Bytes of a read that looks for zeros.
+const LOOK_BYTES: usize = 64 << 10;
+
+/// The contents of a device, as its first and last bytes tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// A table.
     Table(Superblock),
-    /// Zeros.
+    /// Zeros in the first and the last MiB.
     Empty,
     /// A table that this program cannot read: damaged, or of another version.
     Unreadable(Fault),
@@ -72,7 +78,9 @@ impl Format {
 #[derive(Debug, Error)]
 pub enum FormatError {
     /// There is something on the device that is not ours.
-    #[error("the device holds something that is not a table of ours; it is left as it is")]
+    #[error(
+        "the device holds something that is not a table of ours; it is left as it is. If nobody needs it, remove the file, or empty the device (`blkdiscard -z`)"
+    )]
     Foreign,
     /// There is a table of a later version.
     #[error("the device holds a table that this program does not know: {0}")]
@@ -175,22 +183,33 @@ pub struct Recovered {
 /// # Errors
 /// The device fails or cannot be used.
 pub fn inspect(device: &Device) -> Result<Contents, OpenError> {
-    contents(&mut Driver::new(device, &LaneOptions { pool_bytes: 1 << 20, ..LaneOptions::default() })?)
+    let options = LaneOptions { pool_bytes: 1 << 20, ..LaneOptions::default() };
+    contents(&mut Driver::new(device, &options)?, device.geometry().capacity_bytes)
 }
 
-fn contents(driver: &mut Driver) -> Result<Contents, OpenError> {
+fn contents(driver: &mut Driver, capacity_bytes: u64) -> Result<Contents, OpenError> {
     let reads = [0, PAGE_BYTES as u64].map(|at| Work::Read { at, len: PAGE_BYTES });
     let pages = driver.run_all(reads.into())?;
-    let decoded: Vec<_> = pages.iter().map(|page| Superblock::decode(page)).collect();
-    if let Some(superblock) = decoded.iter().flatten().next() {
-        return Ok(Contents::Table(*superblock));
+    Ok(match Superblock::of_copies(pages.iter().map(Vec::as_slice)) {
+        Ok(superblock) => Contents::Table(superblock),
+        Err(Fault::Mark(_)) if has_zero_ends(driver, capacity_bytes)? => Contents::Empty,
+        Err(Fault::Mark(_) | Fault::Foreign) => Contents::Foreign,
+        Err(fault) => Contents::Unreadable(fault),
+    })
+}
+
+/// True if the first and the last bytes of a device are zeros.
+fn has_zero_ends(driver: &mut Driver, capacity_bytes: u64) -> Result<bool, OpenError> {
+    let page = PAGE_BYTES as u64;
+    let last = capacity_bytes.saturating_sub(ENDS_BYTES) / page * page;
+    for (begin, end) in [(0, capacity_bytes.min(ENDS_BYTES)), (last, capacity_bytes)] {
+        let reads = (begin..end).step_by(LOOK_BYTES);
+        let reads = reads.map(|at| Work::Read { at, len: (end - at).min(LOOK_BYTES as u64) as usize });
+        if driver.run_all(reads.collect())?.iter().flatten().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
     }
-    let fault = decoded.iter().filter_map(|it| it.as_ref().err()).find(|it| !matches!(it, Fault::Mark(_)));
-    if let Some(fault) = fault {
-        return Ok(Contents::Unreadable(*fault));
-    }
-    let is_empty = pages.iter().flatten().all(|byte| *byte == 0);
-    Ok(if is_empty { Contents::Empty } else { Contents::Foreign })
+    Ok(true)
 }
 
 /// Makes an empty table on a device that is empty or holds a table of ours, maybe an older one, which is lost. Only to be
@@ -202,7 +221,7 @@ pub fn format(device: &Device, format: &Format) -> Result<Superblock, FormatErro
     match inspect(device)? {
         Contents::Table(old) if old.seed == format.seed => return Err(FormatError::SameSeed),
         Contents::Table(_) | Contents::Empty => {}
-        // A damaged or older one was ours.
+        // A damaged, unfinished or older one was ours.
         Contents::Unreadable(Fault::Checksum) => {}
         Contents::Unreadable(Fault::Version(version)) if version < Superblock::VERSION => {}
         Contents::Unreadable(fault) => return Err(FormatError::Unreadable(fault)),
@@ -274,8 +293,9 @@ where
 
 /// What lies beyond the device's end would look like segments that cannot be read.
 fn check_size(driver: &mut Driver, device: &Device) -> Result<(), OpenError> {
-    let Contents::Table(superblock) = contents(driver)? else { return Ok(()) };
-    let (table, device) = (superblock.layout.device_bytes(), device.geometry().capacity_bytes);
+    let device = device.geometry().capacity_bytes;
+    let Contents::Table(superblock) = contents(driver, device)? else { return Ok(()) };
+    let table = superblock.layout.device_bytes();
     if table > device { Err(OpenError::TooSmall { table, device }) } else { Ok(()) }
 }
 

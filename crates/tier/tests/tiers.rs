@@ -571,6 +571,80 @@ fn nothing_is_formatted_that_is_not_ours() {
 }
 
 #[test]
+fn a_byte_near_either_end_of_a_device_is_somebodys() {
+    const DEVICE_BYTES: u64 = 8 << 20;
+    for at in [65_600, 128 << 10, (1 << 20) - 1, DEVICE_BYTES - (1 << 20), DEVICE_BYTES - 1] {
+        let device = device(DEVICE_BYTES);
+        write(&device, at / 4096 * 4096, |bytes| bytes[at as usize % 4096] = 1);
+        assert_eq!(minos_tier::inspect(&device).unwrap(), Contents::Foreign, "{at}");
+        assert!(matches!(minos_tier::format(&device, &format()), Err(FormatError::Foreign)), "{at}");
+    }
+    let small = device(64 << 10);
+    assert_eq!(minos_tier::inspect(&small).unwrap(), Contents::Empty);
+}
+
+/// Changes to a page of a table.
+type Change = fn(&mut [u8]);
+
+#[test]
+fn a_table_that_something_else_was_written_into_is_left_as_it_is() {
+    let partitions: Change = |page| {
+        page[446..462].fill(0x80);
+        page[510..512].copy_from_slice(&[0x55, 0xaa]);
+    };
+    let no_partition: Change = |page| page[510..512].copy_from_slice(&[0x55, 0xaa]);
+    let swap: Change = |page| page[4086..].copy_from_slice(b"SWAPSPACE2");
+    let letters: Change = |page| page.fill(b'a');
+    for (number, change) in [partitions, no_partition, swap, letters].into_iter().enumerate() {
+        for at in [0, 4096] {
+            let device = device(8 << 20);
+            let mut page = minos_tier::format(&device, &format()).unwrap().encode();
+            change(&mut page);
+            write(&device, at, |bytes| bytes.copy_from_slice(&page));
+            let contents = minos_tier::inspect(&device).unwrap();
+            assert_eq!(contents, Contents::Foreign, "{number} at {at}");
+            let made = minos_tier::format(&device, &Format { seed: 7, ..format() });
+            assert!(matches!(made, Err(FormatError::Foreign)), "{number} at {at}: {made:?}");
+            let opened = Rig::open(&device, Options::cache());
+            assert!(matches!(opened, Err(OpenError::NotOurs(_))), "{number} at {at}: {:?}", opened.err());
+        }
+    }
+}
+
+#[test]
+fn a_table_of_which_a_superblock_rots_is_opened() {
+    let zeros: Change = |page| page.fill(0);
+    let torn: Change = |page| page[..64].fill(0xff);
+    let a_field: Change = |page| page[3] ^= 0x10;
+    let the_mark: Change = |page| page[8] ^= 1;
+    let behind: Change = |page| page[2000] ^= 8;
+    for (number, change) in [zeros, torn, a_field, the_mark, behind].into_iter().enumerate() {
+        for at in [0, 4096] {
+            let device = device(8 << 20);
+            let superblock = minos_tier::format(&device, &format()).unwrap();
+            let mut page = superblock.encode();
+            change(&mut page);
+            write(&device, at, |bytes| bytes.copy_from_slice(&page));
+            let contents = minos_tier::inspect(&device).unwrap();
+            assert_eq!(contents, Contents::Table(superblock), "{number} at {at}");
+            assert!(Rig::open(&device, Options::cache()).is_ok(), "{number} at {at}");
+        }
+    }
+}
+
+#[test]
+fn a_table_that_was_not_made_to_the_end_may_be_made_anew() {
+    let whole = device(8 << 20);
+    let superblock = minos_tier::format(&whole, &format()).unwrap();
+    let device = device(8 << 20);
+    write(&device, 0, |bytes| bytes.copy_from_slice(&Superblock::unfinished()));
+    write(&device, superblock.layout.journal_at(0, 0), |bytes| bytes.fill(1));
+    assert_eq!(minos_tier::inspect(&device).unwrap(), Contents::Unreadable(Fault::Checksum));
+    assert!(matches!(Rig::open(&device, Options::cache()), Err(OpenError::NotOurs(_))));
+    assert!(minos_tier::format(&device, &format()).is_ok());
+}
+
+#[test]
 fn a_table_of_an_older_version_is_refused_and_may_be_made_anew() {
     for version in [Superblock::VERSION - 1, Superblock::VERSION + 1] {
         let device = device(8 << 20);

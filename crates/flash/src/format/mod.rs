@@ -76,6 +76,9 @@ pub enum Fault {
     /// The bytes begin with another structure's mark, or with none.
     #[error("the mark {0:#018x} is not that of this structure")]
     Mark(u64),
+    /// Something else was written where the structure would be, or was.
+    #[error("something else is written there")]
+    Foreign,
     /// A version that this program does not know.
     #[error("format version {0} is not known")]
     Version(u32),

@@ -7,6 +7,11 @@ use super::{
 use xxhash_rust::xxh3::xxh3_64;
 
 const MARK: u64 = u64::from_le_bytes(*b"MinosFlT");
+/// Bytes of the fields; the rest of the page is zeros.
+const FIELD_BYTES: usize = 64;
+/// Bytes that may rot behind the fields.
+const ROTTEN_MAX: usize = 1;
+
 /// The first page of a table, written once when it is made.
 ///
 /// ```text
@@ -49,6 +54,34 @@ impl Superblock {
         page
     }
 
+    /// The page of a table that is being made: no superblock yet, but ours.
+    pub fn unfinished() -> Vec<u8> {
+        let mut page = vec![0; PAGE_BYTES];
+        put(&mut page, 8, &MARK.to_le_bytes());
+        page
+    }
+
+    /// Reads both copies' pages: one of them is enough, if nothing else was written into the other. A partition table, a
+    /// swap header or a RAID's superblock leaves the other page as it was, and the table's segments are somebody else's.
+    ///
+    /// # Errors
+    /// [`Fault::Foreign`], or what is wrong with the first page that has the mark.
+    pub fn of_copies<'a>(pages: impl Iterator<Item = &'a [u8]>) -> Result<Self, Fault> {
+        let read: Vec<_> = pages.map(|page| (page, Self::decode(page))).collect();
+        // A page of another version may have other fields.
+        let is_broken = |decoded: &Result<_, _>| matches!(decoded, Err(Fault::Mark(_) | Fault::Checksum));
+        if read.iter().any(|(page, decoded)| is_broken(decoded) && has_more(page)) {
+            return Err(Fault::Foreign);
+        }
+        if let Some(superblock) = read.iter().find_map(|(_, decoded)| decoded.ok()) {
+            return Ok(superblock);
+        }
+        let mut faults = read.iter().filter_map(|(_, decoded)| decoded.err());
+        let first = faults.next().unwrap_or(Fault::Checksum);
+        let is_marked = |fault: &Fault| !matches!(fault, Fault::Mark(_));
+        Err([first].into_iter().chain(faults).find(is_marked).unwrap_or(first))
+    }
+
     /// Reads the page.
     pub fn decode(page: &[u8]) -> Result<Self, Fault> {
         let page = page.get(..PAGE_BYTES).ok_or(Fault::Short { len: page.len(), needed: PAGE_BYTES })?;
@@ -65,4 +98,9 @@ impl Superblock {
         let [table, seed, hash_seed, clock_zero_unix_s] = [24, 32, 40, 48].map(|at| u64_at(page, at));
         Ok(Self { table, seed, hash_seed, clock_zero_unix_s, layout })
     }
+}
+
+/// True if more is written behind the fields than what rots.
+fn has_more(page: &[u8]) -> bool {
+    page.iter().skip(FIELD_BYTES).filter(|byte| **byte != 0).count() > ROTTEN_MAX
 }

@@ -215,7 +215,7 @@ impl Recovery {
 
     fn read_superblock(&mut self) -> Result<(), NotOurs> {
         let heads = std::mem::take(&mut self.heads);
-        let superblock = first_ok(heads.iter().map(|head| Superblock::decode(&head.bytes)));
+        let superblock = Superblock::of_copies(heads.iter().map(|head| &*head.bytes));
         let superblock = superblock.map_err(NotOurs::Superblock)?;
         let layout = superblock.layout;
         let len = layout.journal_bytes() as usize;

@@ -146,7 +146,7 @@ impl World {
             disk.submit(&mut jobs);
             while disk.complete_one().is_some() {}
         }
-        assert_eq!(number, 8);
+        assert_eq!(number, 11);
         let (log, newest) = recover(&mut disk, &superblock, options(plan, &superblock.layout));
         assert_eq!(newest.live().count(), 0);
         let Plan { failed_writes, failed_reads, failed_flushes, lies, .. } = plan;
