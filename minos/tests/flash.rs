@@ -4,14 +4,17 @@ mod common;
 
 use std::{
     fs, io,
+    net::TcpListener,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::Command,
+    thread,
     time::{Duration, Instant},
 };
 
 use common::{
     Wanted, connect,
+    keeper::Keeper,
     kills::{Promise, Region, kill_and_check},
     refusal, stop,
 };
@@ -253,8 +256,97 @@ fn nothing_foreign_is_written_over() {
         assert!(message.contains("not a table"), "{message}");
         assert!(fs::read(&path).unwrap() == text, "{options:?}");
     }
+    // The beginning of btrfs, one byte, and one in the last sector.
+    for (at, bytes) in [(65_600, &b"_BHRfS_M"[..]), (128 << 10, b"x"), ((32 << 20) - 1, b"x")] {
+        let mut disk = vec![0; 32 << 20];
+        disk[at..at + bytes.len()].copy_from_slice(bytes);
+        fs::write(&path, &disk).unwrap();
+        let message = refused(&[&flash, "--flash-format"]);
+        assert!(message.contains("not a table") && message.contains("blkdiscard"), "{message}");
+        assert!(fs::read(&path).unwrap() == disk, "{at}");
+    }
     fs::write(&path, vec![0; 32 << 20]).unwrap();
     assert!(refused(&[&flash]).contains("--flash-format makes one"));
+}
+
+#[test]
+fn a_disk_that_was_partitioned_since_is_left_as_it_is() {
+    let (_folder, path) = file();
+    let flash = format!("--flash={}", path.display());
+    stop(serve("store", &path));
+    let table = fs::read(&path).unwrap();
+    let mut partitions = [0; 66];
+    partitions[..16].fill(0x80);
+    partitions[64..].copy_from_slice(&[0x55, 0xaa]);
+    for (at, bytes) in [(446, &partitions[..]), (4086, b"SWAPSPACE2")] {
+        let mut disk = table.clone();
+        disk[at..at + bytes.len()].copy_from_slice(bytes);
+        fs::write(&path, &disk).unwrap();
+        for options in [&[&*flash][..], &[&flash, "--flash-format"]] {
+            let message = refused(options);
+            assert!(message.contains("not a table"), "{message}");
+            assert!(fs::read(&path).unwrap() == disk, "{at} {options:?}");
+        }
+    }
+    let mut rotten = table;
+    rotten[3] ^= 1;
+    fs::write(&path, rotten).unwrap();
+    drop(serve("store", &path));
+}
+
+#[test]
+fn no_table_is_lost_to_a_start_that_fails() {
+    let (folder, path) = file();
+    let region = format!("--region={}", folder.path().join("region").display());
+    let server = serve_with("store", &path, &[&region]);
+    assert_eq!(connect(&server).set("key", b"old").unwrap(), "STORED");
+    stop(server);
+    let table = fs::read(&path).unwrap();
+    let other = folder.path().join("other");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("--memcached={}", listener.local_addr().unwrap());
+    for (option, reason) in [(&region, "items above another table; remove it"), (&address, "cannot listen")] {
+        let message =
+            refused(&["--engine=store", &format!("--flash={}", path.display()), "--flash-format", option]);
+        assert!(message.contains(reason), "{message}");
+        assert!(fs::read(&path).unwrap() == table, "{option}");
+        let message = refused(&["--engine=store", &format!("--flash={}:64m", other.display()), option]);
+        assert!(message.contains(reason) && !other.exists(), "{message}");
+    }
+    let server = serve_with("store", &path, &[&region]);
+    assert_eq!(connect(&server).get("key").unwrap().unwrap().value, b"old");
+}
+
+#[test]
+fn a_keeper_that_ends_costs_nothing_that_flash_gets() {
+    let (folder, path) = file();
+    let keeper = Keeper::start(folder.path(), &[]);
+    let region = format!("--region={}", keeper.region("a"));
+    let mut server = serve_with("store", &path, &[&region]);
+    assert_eq!(connect(&server).set("key", b"old").unwrap(), "STORED");
+    let other = format!("--flash={}:64m", folder.path().join("other").display());
+    let message = refused(&["--engine=store", &other, &region]);
+    assert!(message.contains("items above another table; remove it"), "{message}");
+    drop(keeper);
+    let patience = Instant::now() + Duration::from_secs(30);
+    while !server.log().contains("a stop writes it to flash") {
+        assert!(Instant::now() < patience, "{}", server.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+    let pid = server.pid().to_string();
+    assert!(Command::new("kill").args(["-USR2", &pid]).status().unwrap().success());
+    while !server.log().contains("could not go on with this memory") {
+        assert!(Instant::now() < patience, "{}", server.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(server.terminate(Duration::from_secs(60)).unwrap().is_some_and(|status| status.success()));
+    let log = server.log();
+    assert!(
+        log.contains("gone with its keeper") && !log.contains("are lost") && !log.contains("region: lost"),
+        "{log}"
+    );
+    let server = serve("store", &path);
+    assert_eq!(connect(&server).get("key").unwrap().unwrap().value, b"old");
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) struct AdminOptions {
     /// Address for statistics, metrics and settings over HTTP: IP:PORT or unix:/PATH, or tls:IP:PORT for HTTPS with the
     /// certificate of --tls-cert, and the authorities of --tls-client-ca [default: none]
     #[arg(long, value_name = "ADDR")]
-    pub(super) admin: Option<AdminAddress>,
+    pub(crate) admin: Option<AdminAddress>,
     /// File with a token, as `minos secret` prints one: every change needs it. An address that others than processes of
     /// this machine reach must have one [default: whoever can connect may change]
     #[arg(long, value_name = "FILE", requires = "admin")]

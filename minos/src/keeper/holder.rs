@@ -122,6 +122,22 @@ pub(super) fn list(socket: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// True if a keeper has a memory of this name.
+///
+/// # Errors
+/// It is not there, or does not reply within a few seconds.
+pub(crate) fn has_memory(socket: &Path, name: &str) -> anyhow::Result<bool> {
+    let mut stream = connected(socket)?;
+    stream.set_read_timeout(Some(SIGN_MAX))?;
+    let mut lines = vec![ask(&mut stream, "list").map_err(anyhow::Error::msg)?];
+    while lines.last().is_some_and(|line| line != "ok") {
+        lines.push(next_line(&mut stream).map_err(anyhow::Error::msg)?);
+    }
+    // The last one before the end has sums.
+    let memories = &lines[..lines.len().saturating_sub(2)];
+    Ok(memories.iter().any(|line| line.split(' ').next() == Some(name)))
+}
+
 /// Asks a keeper whether it is there and does what it is asked.
 ///
 /// # Errors

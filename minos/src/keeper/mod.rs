@@ -22,7 +22,7 @@ use std::{num::NonZeroUsize, path::PathBuf};
 use clap::{Args, Subcommand};
 use minos_base::SizeText;
 
-pub(crate) use holder::{Holder, check_keeper};
+pub(crate) use holder::{Holder, check_keeper, has_memory};
 pub(crate) use wire::{Pages, is_name};
 
 /// Keep the memory of servers (`minos serve --region keeper:PATH=NAME`), so that it outlives their processes.

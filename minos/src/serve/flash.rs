@@ -1,7 +1,7 @@
 //! The options of flash below the memory, and the table on it.
 
 use std::{
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     path::{Path, PathBuf},
     str::FromStr,
     sync::Arc,
@@ -13,13 +13,18 @@ use clap::{Args, ValueEnum};
 use minos_base::{Clock, SizeText};
 use minos_device::{Device, FileOptions, OpenError};
 use minos_engine::{Opening, StoreConfig, TierConfig, Tiered};
+use minos_net::{Address, Listener};
 use minos_node::{
+    ServerConfig,
     config::{Gathering, Promote, VectorWidth},
     settings::parse_time,
 };
 use minos_tier::{Contents, Damage, Durability, Format, Keeper, Memory, Options, Recovered, Superblock};
 
-use super::values::{EngineKind, names, random_seed};
+use super::{
+    ServeOptions,
+    values::{EngineKind, names, random_seed},
+};
 use crate::rate::parse_rate;
 
 /// Longest time to wait for a device that another server has just left.
@@ -106,6 +111,12 @@ impl FlashOptions {
     /// How reads are gathered.
     pub(super) fn gathering(&self) -> Gathering {
         Gathering { width: self.flash_width, delay: self.flash_delay }
+    }
+
+    /// True if opening makes a table: an old one is lost then.
+    pub(super) fn makes_table(&self, flash: &FlashPath) -> bool {
+        let is_new = || fs::metadata(&flash.path).map_or(true, |file| file.is_file() && file.len() == 0);
+        self.flash_format || is_new()
     }
 
     /// True if changes survive the loss of memory.
@@ -225,6 +236,28 @@ impl FlashOptions {
             ..usual
         }
     }
+}
+
+/// Refuses what is known to end this start after a table was made: an old one would be lost for nothing.
+///
+/// # Errors
+/// The region is not empty, or an address is in use.
+pub(super) fn check_before_making(options: &ServeOptions, config: &ServerConfig) -> anyhow::Result<()> {
+    if let Some(region) = &options.region {
+        ensure!(!region.is_used()?, "--region {region} holds items above another table; remove it");
+    }
+    // Sockets that were left to this process listen already. The path of a Unix socket would be taken over.
+    if std::env::var_os("LISTEN_FDS").is_some() {
+        return Ok(());
+    }
+    let admin = options.admin.admin.iter().map(|admin| &admin.address);
+    let addresses = config.memcached.iter().chain(&config.resp).chain(admin);
+    let bind = |address| Listener::bind(address).with_context(|| format!("cannot listen on {address}"));
+    addresses
+        .filter(|address| matches!(address, Address::Tcp(_)))
+        .map(bind)
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(())
 }
 
 /// What is above a table.

@@ -58,6 +58,9 @@ pub(super) fn close<M: Mode>(options: &ServeOptions, store: Arc<Engine<M>>) -> a
     store.close_shared().with_context(|| format!("--region {place}: cannot be closed"))?;
     if is_lasting {
         tracing::info!(region = %place, "region: closed");
+    } else if options.keeps_on_flash() {
+        // The server has told what is not there.
+        tracing::info!(region = %place, "region: gone with its keeper; the next server has what is on flash");
     } else {
         tracing::warn!(region = %place, "region: lost, because its keeper has ended");
     }

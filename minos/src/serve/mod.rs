@@ -85,7 +85,7 @@ fn serve<M: Mode>(
 ) -> anyhow::Result<()> {
     let (store, clock) = memory::open::<M>(options, store_config)?;
     server_config.clock = clock;
-    let watch = Watch::start(&store_config.backing, &store)?;
+    let watch = Watch::start(&store_config.backing, &store, options.keeps_on_flash())?;
     let transports = options.native.transports()?;
     let start = |config| transports.start(config, Arc::clone(&store));
     let upgrade = Upgrade::new(options, lasting(&store));
@@ -103,6 +103,9 @@ fn serve_above_flash(
     mut server_config: ServerConfig,
     store_config: &StoreConfig,
 ) -> anyhow::Result<()> {
+    if options.flash.makes_table(flash) {
+        flash::check_before_making(options, &server_config)?;
+    }
     let is_fixed = options.max_item_size.is_some();
     let above = Above {
         engine: options.engine,
@@ -115,7 +118,7 @@ fn serve_above_flash(
     let store = Arc::clone(keeper.tier().engine());
     server_config.clock = clock;
     server_config.value_bytes_max = keeper.tier().engine().value_bytes_max();
-    let watch = Watch::start(&store_config.backing, &store)?;
+    let watch = Watch::start(&store_config.backing, &store, options.keeps_on_flash())?;
     let transports = options.native.transports()?;
     let start = |config| transports.start_above_flash(config, keeper);
     let upgrade = Upgrade::new(options, lasting(&store));

@@ -206,6 +206,12 @@ impl ServeOptions {
         self.workers.unwrap_or_else(|| minos_net::allowed_cpus().len().max(1))
     }
 
+    /// True if the items are on flash after a stop, and count there without the memory above. A node of a rack may begin
+    /// without them.
+    pub(super) fn keeps_on_flash(&self) -> bool {
+        self.flash.flash.is_some() && self.rack.rack.is_none()
+    }
+
     /// The seed of the key hash, if one is given.
     pub(crate) fn given_seed(&self) -> Option<u64> {
         self.hash_seed.as_ref().map(|seed| seed.number)

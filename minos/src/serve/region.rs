@@ -17,7 +17,7 @@ use anyhow::ensure;
 use minos_engine::{Backing, Engine, Kept, Mode};
 use minos_net::{Wait, wait_readable};
 
-use crate::keeper::{Holder, Pages, is_name};
+use crate::keeper::{Holder, Pages, has_memory, is_name};
 
 /// The name of a memory that has none in `--region`.
 const NAME: &str = "minos";
@@ -51,6 +51,17 @@ impl RegionPlace {
                 let pages = if backing == Some(&Backing::Hugetlb) { Pages::Huge } else { Pages::Usual };
                 Backing::Kept(Kept::by(Arc::new(Holder::new(socket, name, self.to_string(), pages))))
             }
+        }
+    }
+
+    /// True if there is memory of an earlier server.
+    ///
+    /// # Errors
+    /// Its keeper cannot be asked.
+    pub(super) fn is_used(&self) -> anyhow::Result<bool> {
+        match self {
+            Self::File(path) => Ok(path.exists()),
+            Self::Keeper { socket, name } => has_memory(socket, name),
         }
     }
 
@@ -92,15 +103,19 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Watches the keeper of a table, if it has one.
+    /// Watches the keeper of a table, if it has one. Its items may be on flash after a stop.
     ///
     /// # Errors
     /// No thread or descriptor is left.
-    pub(super) fn start<M: Mode>(backing: &Backing, store: &Arc<Engine<M>>) -> anyhow::Result<Option<Self>> {
+    pub(super) fn start<M: Mode>(
+        backing: &Backing,
+        store: &Arc<Engine<M>>,
+        keeps_on_flash: bool,
+    ) -> anyhow::Result<Option<Self>> {
         let Backing::Kept(kept) = backing else { return Ok(None) };
         let (end, store) = (kept.end()?, Arc::downgrade(store));
         let (stop, stopped) = UnixStream::pair()?;
-        let watch = move || watch(&end, &stopped, &store);
+        let watch = move || watch(&end, &stopped, &store, keeps_on_flash);
         let thread = thread::Builder::new().name("minos-keeper".to_owned()).spawn(watch)?;
         Ok(Some(Self { stop: Some(stop), thread: Some(thread) }))
     }
@@ -114,7 +129,7 @@ impl Drop for Watch {
 }
 
 /// Tells the table when its keeper has ended.
-fn watch<M: Mode>(end: &OwnedFd, stopped: &UnixStream, store: &Weak<Engine<M>>) {
+fn watch<M: Mode>(end: &OwnedFd, stopped: &UnixStream, store: &Weak<Engine<M>>, keeps_on_flash: bool) {
     let is_readable = |fd| wait_readable(&[fd], Wait::No).unwrap_or(false);
     loop {
         let waited = wait_readable(&[end.as_fd(), stopped.as_fd()], Wait::For(SLEEP_MAX));
@@ -125,7 +140,12 @@ fn watch<M: Mode>(end: &OwnedFd, stopped: &UnixStream, store: &Weak<Engine<M>>) 
             && let Some(store) = store.upgrade()
         {
             store.forsake();
-            tracing::warn!("the keeper has ended: the items are lost when this server ends");
+            let lost = if keeps_on_flash {
+                "what memory holds alone is lost if this server is killed; a stop writes it to flash"
+            } else {
+                "the items are lost when this server ends"
+            };
+            tracing::warn!("the keeper has ended: {lost}");
             return;
         }
     }

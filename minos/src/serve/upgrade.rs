@@ -52,7 +52,12 @@ impl Upgrade {
         let has_region = self.options.region.is_some();
         let keeps_items = has_region || self.options.flash.flash.is_some();
         ensure!(keeps_items, "an upgrade would lose all items: it needs --region or --flash");
-        ensure!(!has_region || (self.is_lasting)(), "an upgrade would lose all items: the keeper is gone");
+        let lost = if self.options.keeps_on_flash() {
+            "the next program could not go on with this memory"
+        } else {
+            "an upgrade would lose all items"
+        };
+        ensure!(!has_region || (self.is_lasting)(), "{lost}: the keeper is gone");
         if let Some(RegionPlace::Keeper { socket, .. }) = &self.options.region {
             check_keeper(socket)?;
         }
