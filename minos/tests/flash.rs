@@ -305,7 +305,12 @@ fn no_table_is_lost_to_a_start_that_fails() {
     let other = folder.path().join("other");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("--memcached={}", listener.local_addr().unwrap());
-    for (option, reason) in [(&region, "items above another table; remove it"), (&address, "cannot listen")] {
+    let wait = "--flash-wait=2h".to_owned();
+    for (option, reason) in [
+        (&region, "items above another table; remove it"),
+        (&address, "cannot listen"),
+        (&wait, "--flash-wait"),
+    ] {
         let message =
             refused(&["--engine=store", &format!("--flash={}", path.display()), "--flash-format", option]);
         assert!(message.contains(reason), "{message}");

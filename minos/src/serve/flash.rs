@@ -25,7 +25,7 @@ use super::{
     ServeOptions,
     values::{EngineKind, names, random_seed},
 };
-use crate::rate::parse_rate;
+use crate::{admin::keys, rate::parse_rate};
 
 /// Longest time to wait for a device that another server has just left.
 const RELEASE_MAX: Duration = Duration::from_secs(2);
@@ -241,8 +241,10 @@ impl FlashOptions {
 /// Refuses what is known to end this start after a table was made: an old one would be lost for nothing.
 ///
 /// # Errors
-/// The region is not empty, or an address is in use.
+/// A value is out of its bounds, the region is not empty, or an address is in use.
 pub(super) fn check_before_making(options: &ServeOptions, config: &ServerConfig) -> anyhow::Result<()> {
+    config.check()?;
+    keys(&options.admin, config.tls.as_ref().map(|tls| &tls.acceptor))?;
     if let Some(region) = &options.region {
         ensure!(!region.is_used()?, "--region {region} holds items above another table; remove it");
     }
