@@ -24,8 +24,8 @@ pub(crate) const PROOF_BYTES: usize = 2 + TAG_BYTES;
 /// What a stream is for: one that was opened for another purpose is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Commands that a node forwards to another.
-    Commands = 1,
+    /// Commands that a node forwards to another, behind a first line. Without that, they were number 1.
+    Commands = 4,
     /// Packets of nodes, the coordinator and its operators, and items that move to another node.
     Control = 2,
     /// What a node must know to read another's memory.

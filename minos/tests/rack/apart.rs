@@ -16,6 +16,7 @@ use minos_node::coordinator::ask;
 use minos_proto::native::Secret;
 use minos_sealed::{Blocking, Ends, Keys, Purpose};
 use minos_testkit::{Client, Over};
+use rustix::process::Signal;
 
 use crate::{
     machines::SECRET,
@@ -169,6 +170,41 @@ impl Drop for Apart {
             let _ = process.wait();
         }
     }
+}
+
+/// Before, it took its part of the ring back, with the items that it had had, and served them beside the node that had newer
+/// ones by then.
+#[test]
+fn a_node_that_is_started_without_its_coordinator_serves_nothing_of_the_rack() {
+    let mut rack = Rack::apart(2, ROOM);
+    let (key, region) = (rack.key_of(1), rack.folder.path().join("node-1.region"));
+    assert_eq!(rack.client(0).set(&key, b"kept").unwrap(), "STORED");
+    let mut alone = rack.processes().starts[1].clone();
+    let at = alone.iter().position(|word| word == "--coordinator").unwrap();
+    alone.drain(at..at + 2);
+    rack.signal(1, Signal::TERM);
+    rack.processes_mut().nodes[1].wait().unwrap();
+    for _ in 0..2 {
+        let refused = minos(&alone).output().unwrap();
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(!refused.status.success() && said.contains("give --coordinator"), "{said}");
+    }
+    // Its memory is as it was.
+    rack.nodes[1].1 = rack.processes_mut().start_again(1);
+    let found = within(PATIENCE, || rack.client(1).get(&key), Option::is_some).flatten();
+    assert_eq!(found.unwrap().value, b"kept");
+    rack.signal(1, Signal::TERM);
+    rack.processes_mut().nodes[1].wait().unwrap();
+    // Without it nothing shows what it was, but the others do not take its commands.
+    std::fs::remove_file(region).unwrap();
+    rack.processes_mut().nodes[1] = started(&alone);
+    let mut client = rack.client(1);
+    let said: Vec<_> = (0..40).map(|key| client.set(&format!("k{key}"), b"x").unwrap()).collect();
+    let is_refused = |said: &String| said.starts_with("SERVER_ERROR node 0 of the rack ");
+    assert!(said.iter().all(|said| said == "STORED" || is_refused(said)), "{said:?}");
+    assert!(said.iter().any(is_refused), "{said:?}");
+    let mut other = rack.client(0);
+    assert!((0..40).all(|key| said[key] == "STORED" || other.get(&format!("k{key}")).unwrap().is_none()));
 }
 
 /// A node that clients can connect to.

@@ -101,7 +101,9 @@ impl Nodes {
 fn is_served(stream: std::io::Result<Blocking>) -> bool {
     let mut answer = [0; 4];
     stream.is_ok_and(|mut stream| {
-        stream.write_all(b"mn\r\n").is_ok() && stream.read_exact(&mut answer).is_ok() && &answer == b"MN\r\n"
+        stream.write_all(b"minos-peer 3 r 0 ring\r\nmn\r\n").is_ok()
+            && stream.read_exact(&mut answer).is_ok()
+            && &answer == b"MN\r\n"
     })
 }
 
@@ -132,7 +134,9 @@ fn unix_sockets_may_be_sealed() {
     compare(&rack.nodes.iter().map(|(address, _)| *address).collect::<Vec<_>>(), 5);
     let mut stream = std::os::unix::net::UnixStream::connect(rack.folder.path().join("node-0")).unwrap();
     stream
-        .write_all(b"minos-peer 2 local 0\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\n")
+        .write_all(
+            b"minos-peer 3 local 0 coordinator\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\nmn\r\n",
+        )
         .unwrap();
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -158,7 +162,7 @@ fn strangers_get_only_a_closed_connection() {
     assert!(!is_served(nodes.call(OTHER, "r", 0)), "another secret");
     assert!(!is_served(nodes.call(SECRET, "s", 0)), "another rack");
     assert!(!is_served(nodes.call(SECRET, "r", 1)), "another node");
-    let plain = b"minos-peer 2 r 0\r\nget a\r\nget a\r\nget a\r\nget a\r\nget a\r\nget a\r\n";
+    let plain = b"minos-peer 3 r 0 ring\r\nget a\r\nget a\r\nget a\r\nget a\r\nget a\r\nget a\r\n";
     for bytes in [plain.as_slice(), &[0; 56], b"MNS\x01\x07\x01\x01\0", &[]] {
         let mut stream = nodes.knock();
         let began = Instant::now();

@@ -378,9 +378,13 @@ fn units_read_only_their_own_memory() {
 fn strangers_get_nothing_from_a_node() {
     let rack = Rack::up(2, &[]);
     let path = rack.folder.path().join("node-0");
-    for hello in
-        ["get a\r\n", "minos-peer 2 other 0\r\nget a\r\n", "minos-peer 2 local 1\r\nmn\r\n", "\u{80}"]
-    {
+    for hello in [
+        "get a\r\n",
+        "minos-peer 3 other 0 coordinator\r\nget a\r\n",
+        "minos-peer 3 local 1 coordinator\r\nmn\r\n",
+        "minos-peer 3 local 0 ring\r\nmn\r\n",
+        "\u{80}",
+    ] {
         let mut stream = UnixStream::connect(&path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         stream.write_all(hello.as_bytes()).unwrap();
@@ -389,7 +393,7 @@ fn strangers_get_nothing_from_a_node() {
         assert!(answer.is_empty(), "{hello}: {}", String::from_utf8_lossy(&answer));
     }
     let mut stream = UnixStream::connect(&path).unwrap();
-    stream.write_all(b"minos-peer 2 local 0\r\nmn\r\n").unwrap();
+    stream.write_all(b"minos-peer 3 local 0 coordinator\r\nmn\r\n").unwrap();
     let mut answer = [0; 4];
     stream.read_exact(&mut answer).unwrap();
     assert_eq!(&answer, b"MN\r\n");

@@ -16,7 +16,7 @@ use minos_engine::{Engine, Mode};
 use minos_net::{Interest, Poller, Progress, Ready, Token, Wait, Waker, wait_readable};
 use minos_sealed::{Ends, Keys, Purpose};
 
-use super::{END_OF_FORWARD, TELL_MARK, links::hello, owners::Rack};
+use super::{END_OF_FORWARD, TELL_MARK, greeting::hello, owners::Rack};
 use crate::{
     server::Stop,
     tcp::connection::{Buffer, Stream},
@@ -200,9 +200,7 @@ impl<M: Mode, P: Poller> Hearing<M, P> {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
         });
         voice.stream = Some(called.map_err(|_| Broken)?);
-        if self.keys.is_none() {
-            voice.output.append(&hello(&config.name, voice.node));
-        }
+        voice.output.append(&hello(config, voice.node));
         voice.output.append(&[TELL_MARK]);
         voice.output.append(END_OF_FORWARD);
         (voice.heard, voice.asked) = (now, now);

@@ -27,6 +27,7 @@ use minos_sealed::{Ends, Keys, Purpose};
 use super::{
     END_OF_FORWARD, Forward, NOT_OWNER, NOWHERE, ORIGIN_MARK, RackView, Translate,
     config::RackConfig,
+    greeting::hello,
     holes::{Forwards, Hole},
 };
 use crate::{
@@ -56,7 +57,7 @@ const WATCHED: Duration = Duration::from_millis(1);
 /// Time for the handshake of a link on which no command waits.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
 /// Time between two lines about links that are refused.
-const LINE_EVERY: Duration = Duration::from_secs(60);
+pub(super) const LINE_EVERY: Duration = Duration::from_secs(60);
 /// Bytes received at a time.
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Bytes of a reply from which on it needs a permit.
@@ -87,8 +88,6 @@ pub(crate) struct Links<M: Mode, P> {
     /// The version of the routes by which they were parked.
     routes: u64,
     buffer: Box<[u8]>,
-    /// Name of the rack.
-    rack: String,
     /// This node's number.
     own: u16,
     /// For sealed links.
@@ -120,6 +119,8 @@ impl RefusedLog {
 struct Link {
     node: usize,
     address: Address,
+    /// Its first line.
+    hello: Vec<u8>,
     stream: Option<Stream>,
     /// Bytes to send.
     output: Buffer,
@@ -275,6 +276,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let link = |number: usize| Link {
             node: number / LINKS_PER_NODE,
             address: config.nodes[number / LINKS_PER_NODE].address.clone(),
+            hello: hello(config, number / LINKS_PER_NODE),
             stream: None,
             output: Buffer::default(),
             is_blocked: false,
@@ -304,7 +306,6 @@ impl<M: Mode, P: Poller> Links<M, P> {
             parked: Vec::new(),
             routes: 0,
             buffer: vec![0; RECEIVE_BYTES].into_boxed_slice(),
-            rack: config.name.clone(),
             own: config.node as u16,
             keys: config.keys(),
             log: RefusedLog(Seldom::new(LINE_EVERY)),
@@ -576,9 +577,7 @@ impl<M: Mode, P: Poller> Links<M, P> {
         let sealing = self.keys.as_ref().map(|keys| (keys, ends));
         let stream = Stream::connect(&link.address, sealing).inspect_err(|_| link.retry = now + RETRY)?;
         self.poller.add(Token(number as u64), stream.as_fd(), Interest::ReadWrite)?;
-        if self.keys.is_none() {
-            link.output.append(&hello(&self.rack, link.node));
-        }
+        link.output.append(&link.hello);
         link.opening = (!stream.is_open()).then_some(now);
         self.is_opening |= link.opening.is_some();
         link.stream = Some(stream);
@@ -885,9 +884,4 @@ impl Link {
             self.replies.drop_front(dropped);
         }
     }
-}
-
-/// The first line on a link to `node`. Its number is raised also when micro-shards get other keys.
-pub(crate) fn hello(rack: &str, node: usize) -> Vec<u8> {
-    format!("minos-peer 2 {rack} {node}\r\n").into_bytes()
 }

@@ -20,15 +20,20 @@ use super::routes::Right;
 use super::{
     RackCounters,
     config::{RackConfig, RackFabric, RackNode},
+    greeting::hello,
     handing::Handing,
     heat::Heats,
+    links::LINE_EVERY,
     notes::Notes,
     readers::Readers,
     routes::{NOWHERE, Routes, Term},
 };
+use crate::{StartError, server::control::Seldom};
 
 /// Changes that a worker notes in one turn, at most.
 const CHANGES_MAX: usize = 1 << 18;
+/// Bytes of a wrong first line that the log shows, at most.
+const LINE_BYTES_SAID: usize = 100;
 /// Bursts, of one of which the first request is counted for its micro-shard.
 const SAMPLED_ONCE_IN: u32 = 16;
 
@@ -63,6 +68,7 @@ pub(crate) struct Rack<M: Mode> {
     pub(crate) handing: Handing,
     pub(crate) heats: Heats,
     neighbours: Box<[Mutex<Neighbour<M>>]>,
+    refused_log: Mutex<Seldom>,
 }
 
 /// The directory for native clients.
@@ -128,6 +134,7 @@ impl<M: Mode> Rack<M> {
             routes: Routes::new(config.micro_shards, workers),
             directory: Mutex::new(ShownDirectory { epoch: 0, ..ShownDirectory::of(&directory) }),
             neighbours: config.nodes.iter().enumerate().map(neighbour).collect(),
+            refused_log: Mutex::new(Seldom::new(LINE_EVERY)),
             config,
         }
     }
@@ -144,8 +151,18 @@ impl<M: Mode> Rack<M> {
     }
 
     /// Puts every micro-shard where the ring puts it, for ever, and declares those of this node in its memory.
-    pub(crate) fn settle(&self, store: &Engine<M>) {
+    ///
+    /// # Errors
+    /// The memory is of a node that went by a coordinator: others may have its micro-shards by now, with newer items. It
+    /// stays as it is.
+    pub(crate) fn settle(&self, store: &Engine<M>) -> Result<(), StartError> {
         let directory = first_directory(&self.config);
+        // Each start without a coordinator raises all words by one, in this order, and may be killed on the way. A
+        // coordinator's epochs lie anywhere: they are of the micro-shards that the node has, or has copies of.
+        let epochs = directory.places().map(|(micro_shard, _)| store.ownership(micro_shard.0).epoch);
+        if !epochs.is_sorted_by(|one, next| one >= next) {
+            return Err(StartError::Coordinated);
+        }
         for (micro_shard, place) in directory.places() {
             let epoch = store.ownership(micro_shard.0).epoch + 1;
             let is_mine = place.node.0 as usize == self.config.node;
@@ -156,6 +173,17 @@ impl<M: Mode> Rack<M> {
         // Workers look for the right to answer when they look at the directory.
         self.routes.hold_for_ever();
         self.show(&directory);
+        Ok(())
+    }
+
+    /// Says seldom that a link to this node was refused for what it began with.
+    pub(crate) fn tell_of_wrong(&self, came: &[u8], why: &str) {
+        let Some(times) = self.refused_log.lock().happened(Instant::now()) else { return };
+        // Of a sealed call there is nothing to be seen.
+        let seen = came.iter().take(LINE_BYTES_SAID).take_while(|byte| (b' '..=b'~').contains(byte));
+        let line: String = seen.map(|byte| char::from(*byte)).collect();
+        let expected = hello(&self.config, self.config.node);
+        tracing::warn!(%line, expected = %expected.trim_ascii_end().escape_ascii(), times, "{why}");
     }
 
     /// Gives native clients another directory.
@@ -751,6 +779,31 @@ mod tests {
         routes.hold(2, until_us(LEASE));
         assert!(!view.was_right(owner, right));
         assert!(view.was_right(owner, routes.right(Instant::now()).unwrap()));
+    }
+
+    /// Before, a node that was started without --coordinator took its part of the ring back, with items that were old.
+    #[test]
+    fn without_a_coordinator_memory_of_a_node_with_one_is_left_as_it_is() {
+        let config = StoreConfig { micro_shards: 8, ..StoreConfig::new(8 << 20) };
+        let rack = |nodes: &[u32]| Rack::<StoreMode>::new(RackConfig::of_units(0, nodes, 8), 1);
+        let settled = |epochs: [u32; 8], nodes: &[u32]| {
+            let store = Engine::<StoreMode>::create(&config).unwrap();
+            let words = || (0..8).map(|it| store.ownership(it));
+            for (micro_shard, epoch) in (0..).zip(epochs) {
+                store.set_ownership(micro_shard, Ownership { epoch, state: OwnerState::None });
+            }
+            let before = words().collect::<Vec<_>>();
+            let is_settled = rack(nodes).settle(&store).is_ok();
+            assert!(is_settled != words().eq(before), "{epochs:?}");
+            is_settled && words().map(|it| it.epoch).eq(epochs.map(|epoch| epoch + 1))
+        };
+        // New memory, that of a node whose peers were others, and of one that was killed when it began.
+        assert!(settled([0; 8], &[0, 0]) && settled([7; 8], &[0, 0, 0]) && settled([7; 8], &[0]));
+        assert!(settled([8, 8, 8, 7, 7, 7, 7, 7], &[0, 0]) && settled([3, 2, 2, 2, 2, 2, 1, 1], &[0, 0]));
+        // Its own, with one that was moved here, and with copies.
+        for epochs in [[1, 0, 0, 1, 1, 0, 0, 0], [1, 1, 5, 1, 0, 0, 0, 0], [1, 2, 1, 1, 2, 2, 3, 2]] {
+            assert!(!settled(epochs, &[0, 0]), "{epochs:?}");
+        }
     }
 
     #[test]

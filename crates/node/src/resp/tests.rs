@@ -45,7 +45,7 @@ pub(super) fn in_rack_of_two(
     };
     let store = StoreConfig { micro_shards: MICRO_SHARDS, ..StoreConfig::new(8 << 20) };
     let rack = Arc::new(Rack::new(config, 1));
-    rack.settle(&Engine::<StoreMode>::create(&store).unwrap());
+    rack.settle(&Engine::<StoreMode>::create(&store).unwrap()).unwrap();
     let mut session = Session::<StoreMode>::new(1000);
     let view = RackView::new(Arc::clone(&rack), &session.clock, Arc::default());
     let key_of =

@@ -88,7 +88,7 @@ impl<M: Mode, I: Io> Gate<M, I> {
         if ends.purpose == Purpose::Memory {
             return self.tell(sealed, ends.from);
         }
-        let listener = (Protocol::ProvenPeer, self.handshakes.listeners()[0].address());
+        let listener = (Protocol::Peer, self.handshakes.listeners()[0].address());
         if self.shared.deal(Stream::Sealed(Box::new(sealed)), listener, self.next_queue) {
             self.next_queue = (self.next_queue + 1) % self.shared.queues.len();
         }

@@ -103,6 +103,11 @@ pub enum StartError {
         /// The kernel's error.
         error: io::Error,
     },
+    /// A node without a coordinator has memory of one with a coordinator.
+    #[error(
+        "this memory is of a rack with a coordinator, which may have moved micro-shards: give --coordinator, or remove the memory"
+    )]
+    Coordinated,
     /// There are too many addresses.
     #[error("{0} addresses to listen on are too many; at most {LISTENERS_MAX} are allowed")]
     TooManyListeners(usize),
@@ -392,7 +397,7 @@ pub(crate) fn share<M: Mode, I: Io>(
 ) -> Result<Arc<Shared<M, I>>, StartError> {
     let workers = workers(&config)?;
     let rack = config.rack.clone().map(|rack| Rack::<M>::new(rack, workers.len()));
-    rack.iter().filter(|rack| !rack.config.is_managed()).for_each(|rack| rack.settle(&store));
+    rack.iter().filter(|rack| !rack.config.is_managed()).try_for_each(|rack| rack.settle(&store))?;
     let news = rack.as_ref().map(|rack| Arc::clone(&rack.readers.news));
     let native = native_side(io, &config, (&store, tier.as_deref()), news.unwrap_or_default())?;
     let shared = Shared {

@@ -25,8 +25,6 @@ pub(crate) enum Protocol {
     Memcache,
     /// The same, from another node of the rack.
     Peer,
-    /// The same, once that node has proven to know the rack's secret, and which rack and node it means.
-    ProvenPeer,
     /// Redis' commands.
     Resp,
 }
@@ -52,16 +50,15 @@ impl Session {
 impl Protocol {
     /// True between nodes of a rack.
     pub(crate) fn is_link(self) -> bool {
-        matches!(self, Self::Peer | Self::ProvenPeer)
+        self == Self::Peer
     }
 
     /// The state of connection `number`, which has not sent anything yet.
     pub(crate) fn session(self, config: &ServerConfig, tuning: &Tuning, number: u64) -> Session {
         match self {
-            Self::Memcache | Self::Peer | Self::ProvenPeer => {
+            Self::Memcache | Self::Peer => {
                 let mut session = MemcacheSession::new(memcache_limits(tuning), tuning.replies_bytes_max());
                 session.awaits_hello = self == Self::Peer;
-                session.is_peer = self == Self::ProvenPeer;
                 let access = config.access.as_ref().filter(|_| self == Self::Memcache);
                 session.guard = access.map(Guard::new);
                 Session::Memcache(session)
@@ -79,7 +76,7 @@ impl Protocol {
     /// The reply to a client beyond the connection limit.
     pub(crate) fn too_many_connections(self) -> &'static [u8] {
         match self {
-            Self::Memcache | Self::Peer | Self::ProvenPeer => text::TOO_MANY_CONNECTIONS,
+            Self::Memcache | Self::Peer => text::TOO_MANY_CONNECTIONS,
             Self::Resp => b"-ERR max number of clients reached\r\n",
         }
     }
@@ -178,7 +175,7 @@ impl StreamListener {
     pub(crate) fn bind(address: &Address, protocol: Protocol, over_tls: bool) -> io::Result<Self> {
         let listener = match protocol {
             Protocol::Memcache | Protocol::Resp => Listener::bind(address)?,
-            Protocol::Peer | Protocol::ProvenPeer => Listener::bind_private(address)?,
+            Protocol::Peer => Listener::bind_private(address)?,
         };
         Ok(Self { listener, protocol, over_tls })
     }

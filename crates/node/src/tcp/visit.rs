@@ -10,7 +10,7 @@ use super::{
 use crate::{
     memcache::{self, MemcacheSession},
     ops::{Context, Next},
-    rack::{Holes, links::hello},
+    rack::{Greeting, Holes},
     resp,
     tracking::Inbox,
     worker::{
@@ -261,19 +261,20 @@ impl<M: Mode, I: Io> Worker<'_, M, I> {
     #[cold]
     fn greet(&self, connection: &mut Connection, input: &[u8]) -> (usize, Next<M>) {
         let Some(rack) = &self.shared.rack else { unreachable!("only nodes of a rack listen for others") };
-        let expected = hello(&rack.config.name, rack.config.node);
         let Session::Memcache(session) = &mut connection.session else {
             unreachable!("nodes speak memcached's protocol")
         };
-        if input.starts_with(&expected) {
-            (session.awaits_hello, session.is_peer) = (false, true);
-            return (expected.len(), Next::Continue);
+        match Greeting::of(&rack.config, input) {
+            Greeting::Right(bytes) => {
+                (session.awaits_hello, session.is_peer) = (false, true);
+                (bytes, Next::Continue)
+            }
+            Greeting::Begun(wanted_bytes) => (0, Next::NeedMore { wanted_bytes }),
+            Greeting::Wrong(why) => {
+                rack.tell_of_wrong(input, why);
+                (input.len(), Next::Close)
+            }
         }
-        if expected.starts_with(input) {
-            return (0, Next::NeedMore { wanted_bytes: expected.len() });
-        }
-        tracing::warn!("another node takes this one for a node of another rack, or of another number");
-        (input.len(), Next::Close)
     }
 
     /// Sends the composed replies in one call and returns how the visit goes on.

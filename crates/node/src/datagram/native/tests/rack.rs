@@ -93,7 +93,7 @@ impl Nodes {
             let rack_config = rack_config(node, units);
             let seed = Some(rack_config.direction_seed());
             let rack = Arc::new(Rack::new(rack_config, 1));
-            rack.settle(&store);
+            rack.settle(&store).expect("the memory is new");
             let setting = setting(WORKERS, address(node).port(), seed);
             let shared = NativeShared::new(Arc::clone(&store), clock, config, &setting);
             let shared = Arc::new(shared.with_news(Arc::clone(&rack.readers.news)));
