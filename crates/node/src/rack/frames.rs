@@ -6,6 +6,8 @@ use minos_unit::Packet;
 
 /// Most bytes of a packet: a directory of 65,536 micro-shards with eight copies each, or the changes of a busy one.
 const PACKET_BYTES_MAX: u32 = 8 << 20;
+/// Before the reason why an end is refused. No packet begins so.
+const REFUSED: &[u8] = b"refused: ";
 
 /// Sends a packet.
 ///
@@ -25,12 +27,24 @@ pub(crate) fn send_bytes(stream: &mut impl Write, bytes: &[u8]) -> io::Result<()
     stream.write_all(&[length.to_le_bytes().as_slice(), bytes].concat())
 }
 
+/// Says in place of a packet why the other end is refused.
+///
+/// # Errors
+/// As [`send`].
+pub(crate) fn refuse(stream: &mut impl Write, why: &str) -> io::Result<()> {
+    send_bytes(stream, &[REFUSED, why.as_bytes()].concat())
+}
+
 /// Receives a packet.
 ///
 /// # Errors
-/// As the stream, which must not be used again, or the bytes are not those of a packet.
+/// As the stream, which must not be used again, or the bytes are not those of a packet, or say why this end is refused.
 pub(crate) fn receive(stream: &mut impl Read) -> io::Result<Packet> {
-    Packet::decode(&receive_bytes(stream, PACKET_BYTES_MAX)?).map_err(io::Error::other)
+    let bytes = receive_bytes(stream, PACKET_BYTES_MAX)?;
+    if bytes.starts_with(REFUSED) {
+        return Err(io::Error::other(String::from_utf8_lossy(&bytes)));
+    }
+    Packet::decode(&bytes).map_err(io::Error::other)
 }
 
 /// Receives the bytes of a packet, at most `bytes_max`. Memory is taken as they come.
@@ -94,6 +108,9 @@ mod tests {
         assert_eq!(receive(&mut stream).unwrap(), packet(1));
         assert_eq!(receive(&mut stream).unwrap(), packet(2));
         assert!(receive(&mut stream).is_err());
+        let mut refused = Vec::new();
+        refuse(&mut refused, "another lease").unwrap();
+        assert_eq!(receive(&mut refused.as_slice()).unwrap_err().to_string(), "refused: another lease");
         for cut in 7..bytes.len() - 1 {
             let mut stream = &bytes[6..cut];
             while receive(&mut stream).is_ok() {}

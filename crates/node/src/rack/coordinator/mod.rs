@@ -462,7 +462,12 @@ impl Ears {
         let expected = node_hello(&self.rack, micro_shards, self.lease);
         if line != expected {
             self.refuse(line.trim(), expected.trim());
-            return Ok(());
+            let lease = humantime::format_duration(self.lease);
+            let rack = &self.rack;
+            let why = format!(
+                "nodes here have --rack {rack}, --micro-shards {micro_shards} and --rack-lease {lease}"
+            );
+            return frames::refuse(&mut stream, &why);
         }
         stream.set_receive_max(None)?;
         let mut back = Some(stream.try_clone()?);
@@ -842,14 +847,16 @@ mod tests {
             while !ask(&at, None, "status").is_ok_and(|said| said.starts_with("epoch ")) {
                 thread::sleep(Duration::from_millis(1));
             }
-            let is_heard = |micro_shards| {
+            let said_to = |micro_shards| {
                 let mut stream = ControlStream::plain(UnixStream::connect(&listen).unwrap()).unwrap();
                 stream.write_all(node_hello("r", micro_shards, config.lease).as_bytes()).unwrap();
                 // One that is refused has closed.
                 let _ = frames::send(&mut stream, &Packet::Report(report()));
-                frames::receive(&mut stream).is_ok()
+                frames::receive(&mut stream).map(drop).map_err(|error| error.to_string())
             };
-            assert!(is_heard(8) && !is_heard(4));
+            assert_eq!(said_to(8), Ok(()));
+            let refused = "refused: nodes here have --rack r, --micro-shards 8 and --rack-lease 1s";
+            assert_eq!(said_to(4), Err(refused.to_owned()));
         });
     }
 

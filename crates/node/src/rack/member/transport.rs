@@ -371,10 +371,10 @@ impl Calling {
         let mut heard = stream.try_clone()?;
         heard.set_receive_max(self.silence_max)?;
         let mut coordinator = self.coordinator.lock();
-        if let Some(last) = &coordinator.last {
-            frames::send(&mut stream, &Packet::Report(last.clone()))?;
-        }
-        coordinator.stream = Some(stream);
+        let last = coordinator.last.as_ref().map(|last| Packet::Report(last.clone()));
+        // One that refuses this node has said why, and has closed.
+        let is_sent = last.is_none_or(|last| frames::send(&mut stream, &last).is_ok());
+        coordinator.stream = is_sent.then_some(stream);
         Ok(heard)
     }
 }
@@ -467,18 +467,8 @@ mod tests {
         })
     }
 
-    #[test]
-    fn of_several_coordinators_the_one_that_leads_is_heard() {
-        let folder = tempfile::tempdir().unwrap();
-        let listen = |name: &str| {
-            let path = folder.path().join(name);
-            (UnixListener::bind(&path).unwrap(), Address::Unix(path))
-        };
-        let (standing_by, first) = listen("1");
-        // The kernel connects, and nobody answers.
-        let (_stopped, second) = listen("2");
-        let (leading, third) = listen("3");
-        let report = Report {
+    fn report() -> Report {
+        Report {
             node: ServerId(0),
             incarnation: 1,
             sent_us: 2,
@@ -491,7 +481,21 @@ mod tests {
             weights: 0,
             heat: Vec::new(),
             sampled: 0,
+        }
+    }
+
+    #[test]
+    fn of_several_coordinators_the_one_that_leads_is_heard() {
+        let folder = tempfile::tempdir().unwrap();
+        let listen = |name: &str| {
+            let path = folder.path().join(name);
+            (UnixListener::bind(&path).unwrap(), Address::Unix(path))
         };
+        let (standing_by, first) = listen("1");
+        // The kernel connects, and nobody answers.
+        let (_stopped, second) = listen("2");
+        let (leading, third) = listen("3");
+        let report = report();
         let (events, heard) = channel();
         let stop = Arc::new(Stop::new().unwrap());
         let last = ToCoordinator { stream: None, last: Some(report.clone()) };
@@ -527,6 +531,32 @@ mod tests {
         let Event::Packet(packet) = heard.recv_timeout(long).unwrap() else { panic!("not a packet") };
         assert_eq!(packet, orders);
         stop.request();
+    }
+
+    /// Before, all that it knew was that a buffer was not filled.
+    #[test]
+    fn a_node_hears_why_a_coordinator_refuses_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("coordinator");
+        let (listener, address) = (UnixListener::bind(&path).unwrap(), Address::Unix(path));
+        let refuse = move || {
+            let mut stream = ControlStream::plain(listener.accept().unwrap().0).unwrap();
+            frames::refuse(&mut stream, "another lease").unwrap();
+        };
+        let (events, _heard) = channel();
+        let calling = Calling {
+            addresses: vec![address.clone()],
+            silence_max: None,
+            hello: "hello\n".to_owned(),
+            calls: Arc::new(Calls::new(&config(([127, 0, 0, 1], 9).into()).0)),
+            coordinator: Arc::new(Mutex::new(ToCoordinator { stream: None, last: Some(report()) })),
+            events,
+            stop: Arc::new(Stop::new().unwrap()),
+        };
+        let refusing = thread::spawn(refuse);
+        let refused = calling.call(&address).and_then(|mut stream| calling.hear(&mut stream, &address));
+        assert_eq!(refused.unwrap_err().to_string(), "refused: another lease");
+        refusing.join().unwrap();
     }
 
     #[test]
