@@ -249,7 +249,7 @@ fn unlisted(server: &mut Connection) -> anyhow::Result<Vec<String>> {
     let nodes = server.stat("rack", "nodes")?.filter(|nodes| *nodes > 1);
     let others = nodes.map(|nodes| {
         format!(
-            "items of the other nodes left out: the server is one of {nodes} of a rack, and lists its own"
+            "items of other nodes left out: the server is one of {nodes} of a rack, and lists its own, and its copies of others"
         )
     });
     Ok(cold.into_iter().chain(others).collect())
