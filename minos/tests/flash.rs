@@ -334,16 +334,16 @@ fn a_keeper_that_ends_costs_nothing_that_flash_gets() {
     assert!(message.contains("items above another table; remove it"), "{message}");
     drop(keeper);
     let patience = Instant::now() + Duration::from_secs(30);
-    while !server.log().contains("a stop writes it to flash") {
-        assert!(Instant::now() < patience, "{}", server.log());
-        thread::sleep(Duration::from_millis(10));
-    }
+    let wait_for = |said: &str| {
+        while !server.log().contains(said) {
+            assert!(Instant::now() < patience, "{}", server.log());
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait_for("a stop writes it to flash");
     let pid = server.pid().to_string();
     assert!(Command::new("kill").args(["-USR2", &pid]).status().unwrap().success());
-    while !server.log().contains("could not go on with this memory") {
-        assert!(Instant::now() < patience, "{}", server.log());
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait_for("could not go on with this memory");
     assert!(server.terminate(Duration::from_secs(60)).unwrap().is_some_and(|status| status.success()));
     let log = server.log();
     assert!(

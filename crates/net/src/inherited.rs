@@ -66,6 +66,11 @@ pub(crate) fn take(address: &Address) -> Option<Inherited> {
     Some(sockets.swap_remove(at))
 }
 
+/// True if listening sockets were left to this process that no listener has taken.
+pub fn has_unused_sockets() -> bool {
+    !lock(&INHERITED).is_empty()
+}
+
 /// Closes the sockets of a program before that no listener has taken. Returns the addresses of others that none has taken.
 pub fn close_unused_sockets() -> Vec<Address> {
     let mut sockets = lock(&INHERITED);

@@ -40,7 +40,9 @@ pub use address::{Address, ParseAddressError};
 pub use affinity::{allowed_cpus, bind_to, pin_to, processor_time};
 pub use epoll::Epoll;
 pub use host_port::{HostBurst, HostPort};
-pub use inherited::{close_unused_sockets, is_upgrade, keep_listeners, release_listeners, replace_process};
+pub use inherited::{
+    close_unused_sockets, has_unused_sockets, is_upgrade, keep_listeners, release_listeners, replace_process,
+};
 pub use io::{Io, Kernel};
 pub use kernel_port::{KernelBurst, KernelPort};
 pub use listener::{Accepted, Listener};

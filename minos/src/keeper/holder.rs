@@ -112,14 +112,22 @@ impl fmt::Debug for Holder {
 
 /// Prints what a keeper has.
 pub(super) fn list(socket: &Path) -> anyhow::Result<()> {
-    let mut stream = connected(socket)?;
-    let mut line = ask(&mut stream, "list").map_err(anyhow::Error::msg)?;
     let mut out = io::stdout().lock();
-    while line != "ok" {
+    for line in listed(&mut connected(socket)?)? {
         writeln!(out, "{line}")?;
-        line = next_line(&mut stream).map_err(anyhow::Error::msg)?;
     }
     Ok(())
+}
+
+/// A line for each memory, and one of sums.
+fn listed(stream: &mut UnixStream) -> anyhow::Result<Vec<String>> {
+    let mut line = ask(stream, "list").map_err(anyhow::Error::msg)?;
+    let mut lines = Vec::new();
+    while line != "ok" {
+        lines.push(line);
+        line = next_line(stream).map_err(anyhow::Error::msg)?;
+    }
+    Ok(lines)
 }
 
 /// True if a keeper has a memory of this name.
@@ -129,13 +137,10 @@ pub(super) fn list(socket: &Path) -> anyhow::Result<()> {
 pub(crate) fn has_memory(socket: &Path, name: &str) -> anyhow::Result<bool> {
     let mut stream = connected(socket)?;
     stream.set_read_timeout(Some(SIGN_MAX))?;
-    let mut lines = vec![ask(&mut stream, "list").map_err(anyhow::Error::msg)?];
-    while lines.last().is_some_and(|line| line != "ok") {
-        lines.push(next_line(&mut stream).map_err(anyhow::Error::msg)?);
-    }
-    // The last one before the end has sums.
-    let memories = &lines[..lines.len().saturating_sub(2)];
-    Ok(memories.iter().any(|line| line.split(' ').next() == Some(name)))
+    let lines = listed(&mut stream)?;
+    Ok(lines
+        .split_last()
+        .is_some_and(|(_, memories)| memories.iter().any(|line| line.split(' ').next() == Some(name))))
 }
 
 /// Asks a keeper whether it is there and does what it is asked.

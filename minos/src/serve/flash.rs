@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use minos_base::{Clock, SizeText};
 use minos_device::{Device, FileOptions, OpenError};
 use minos_engine::{Opening, StoreConfig, TierConfig, Tiered};
-use minos_net::{Address, Listener};
+use minos_net::{Address, Listener, has_unused_sockets};
 use minos_node::{
     ServerConfig,
     config::{Gathering, Promote, VectorWidth},
@@ -249,7 +249,7 @@ pub(super) fn check_before_making(options: &ServeOptions, config: &ServerConfig)
         ensure!(!region.is_used()?, "--region {region} holds items above another table; remove it");
     }
     // Sockets that were left to this process listen already. The path of a Unix socket would be taken over.
-    if std::env::var_os("LISTEN_FDS").is_some() {
+    if has_unused_sockets() {
         return Ok(());
     }
     let admin = options.admin.admin.iter().map(|admin| &admin.address);

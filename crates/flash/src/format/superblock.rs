@@ -76,10 +76,9 @@ impl Superblock {
         if let Some(superblock) = read.iter().find_map(|(_, decoded)| decoded.ok()) {
             return Ok(superblock);
         }
-        let mut faults = read.iter().filter_map(|(_, decoded)| decoded.err());
-        let first = faults.next().unwrap_or(Fault::Checksum);
-        let is_marked = |fault: &Fault| !matches!(fault, Fault::Mark(_));
-        Err([first].into_iter().chain(faults).find(is_marked).unwrap_or(first))
+        let faults: Vec<_> = read.iter().filter_map(|(_, decoded)| decoded.err()).collect();
+        let of_marked = faults.iter().find(|fault| !matches!(fault, Fault::Mark(_)));
+        Err(*of_marked.or(faults.first()).unwrap_or(&Fault::Checksum))
     }
 
     /// Reads the page.
